@@ -1,0 +1,271 @@
+"""The configuration of a run: frozen models, unknown keys fail, ranges on fields.
+
+Imports nothing heavy, so that ``--help`` and the checks are instant. A value comes from one place:
+a TOML file (with ``extends``), then dotted ``--set`` overrides (see `load.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class RunConfig(Section):
+    """Identity and folders."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    """Name of the run; default run folder is runs/NAME-TIMESTAMP."""
+    seed: int = Field(17, ge=0, lt=2**63)
+    """Everything random is derived from this and from names."""
+
+
+class DomainConfig(Section):
+    """What is particular to one family of environments."""
+
+    hook: str = "spade_async.designer.games"
+    """Importable module that implements `spade_async.domain.Domain` functions."""
+
+
+class ModelConfig(Section):
+    """The policy that plays both roles."""
+
+    path: str = "nano"
+    """A Hugging Face model folder, or "nano": the CPU model made by its warm start."""
+    max_context_tokens: int = Field(384, ge=16, le=1_048_576)
+    """Longest sequence (prompt and everything after it) that is sampled or trained."""
+    warm_start_seed: int = Field(1, ge=0)
+    """Seed of the nano warm start; part of the cache key."""
+
+
+class GroundingConfig(Section):
+    """Corpus and memory that condition the designer."""
+
+    corpus: str = "stdlib-docstrings"
+    """"stdlib-docstrings", or a JSON-lines file with `text` per line."""
+    max_document_words: int = Field(200, ge=10, le=20_000)
+    memory_capacity: int = Field(200, ge=0, le=10_000_000)
+    num_exemplars: int = Field(2, ge=0, le=16)
+    """Environments from memory shown to the designer."""
+
+
+class DesignerConfig(Section):
+    """The role that writes environments."""
+
+    group_size: int = Field(8, ge=2, le=1024)
+    """Designs that share a prompt and a baseline."""
+    groups_per_step: int = Field(2, ge=1, le=1024)
+    """Quota (ceiling) of designer groups in one learner step."""
+    temperature: float = Field(1.0, gt=0.0, le=4.0)
+    max_new_tokens: int = Field(128, ge=8, le=65_536)
+    skills: tuple[str, ...] = ("Mathematical Reasoning",)
+    """Rotated over designer groups."""
+    hint: Literal["environment", "self", "none"] = "environment"
+    """Where the hint comes from: the program's own hint(), the policy, or nowhere."""
+    invalid_reward: float = Field(-1.0, ge=-10.0, le=0.0)
+    """Bounded pay for a draft that is rejected."""
+    novelty_penalty: float = Field(0.2, ge=0.0, le=10.0)
+    """Times the share of the same skeleton among the recent designs."""
+    novelty_window: int = Field(64, ge=1, le=100_000)
+    """How many recent designs the share is taken over."""
+    plays_per_skeleton: int = Field(3, ge=1, le=1024)
+    """Most environments of one skeleton that are played among the designs of one step."""
+
+
+class AgentConfig(Section):
+    """The role that acts in environments."""
+
+    seeds_per_environment: int = Field(8, ge=2, le=1024)
+    """Instances per environment; each is played once in either arm."""
+    groups_per_step: int = Field(20, ge=1, le=4096)
+    """Quota (ceiling) of agent groups (one environment each) in one learner step."""
+    temperature: float = Field(1.0, gt=0.0, le=4.0)
+    max_turns: int = Field(4, ge=1, le=1000)
+    max_new_tokens_per_turn: int = Field(16, ge=1, le=65_536)
+    pool_share: Share = 0.25
+    """Share of the agent's places kept for plays from memory or the seed pool."""
+
+
+class RegretConfig(Section):
+    """Classes of regret and the checks of its inputs."""
+
+    mastered_at: Share = 0.9
+    """Mean unhinted success (return mapped to [0, 1]) at or above which an environment is mastered."""
+    out_of_reach_at: Share = 0.1
+    """Mean hinted success at or below which it is out of reach."""
+    leak_seeds: int = Field(4, ge=0, le=64)
+    """Seeds on which the hint alone is tried as the answer."""
+
+
+class AsyncConfig(Section):
+    """How far generation may run ahead of learning."""
+
+    staleness: int | None = Field(None, ge=0, le=1000)
+    """Shorthand for both bounds: agent gets it, designer gets twice it. 0 is synchronous."""
+    agent_bound: int = Field(4, ge=0, le=1000)
+    """Oldest trained agent sample, in learner steps."""
+    designer_bound: int = Field(8, ge=0, le=1000)
+    """Oldest trained designer sample, in learner steps (its episodes must be in as well)."""
+    straggler_s: float = Field(60.0, gt=0.0, le=86_400.0)
+    """After this long without a result a task is cut by name and its sample is missing."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """(agent, designer) bounds with the shorthand applied."""
+        if self.staleness is None:
+            return self.agent_bound, self.designer_bound
+        return self.staleness, 2 * self.staleness
+
+
+class EngineConfig(Section):
+    """Token generation."""
+
+    kind: Literal["builtin", "vllm", "scripted"] = "builtin"
+    slots: int = Field(64, ge=1, le=4096)
+    """Requests decoded together."""
+    prefill_tokens: int = Field(4096, ge=16, le=1_048_576)
+    """Most prompt tokens read in one pass."""
+    on_swap: Literal["recompute", "keep"] = "recompute"
+    """What happens to the KV of running requests at a weight swap. "keep" makes log-probabilities
+    differ from a full pass under the stated version."""
+    threads: int = Field(1, ge=1, le=256)
+
+
+class GeneratorConfig(Section):
+    """Generator processes."""
+
+    count: int = Field(1, ge=1, le=64)
+    concurrent_tasks: int = Field(96, ge=1, le=4096)
+    """Tasks that one generator works on at once; the credit it gives to the coordinator."""
+
+
+class SandboxConfig(Section):
+    """The jail for generated code."""
+
+    level: Literal["auto", "strict"] = "auto"
+    workers: int = Field(32, ge=1, le=4096)
+    spares: int = Field(8, ge=0, le=1024)
+    queue: int = Field(4096, ge=1, le=1_000_000)
+    wall_s_per_call: float = Field(2.0, gt=0.0, le=3600.0)
+    cpu_s_per_call: float = Field(1.0, gt=0.0, le=3600.0)
+    memory_bytes: int = Field(256 << 20, ge=32 << 20, le=1 << 40)
+    reply_bytes: int = Field(64 << 10, ge=256, le=16 << 20)
+
+
+class LearnerConfig(Section):
+    """The GRPO update."""
+
+    lr: float = Field(1e-4, ge=0.0, le=1.0)
+    warmup_steps: int = Field(5, ge=0, le=1_000_000)
+    weight_decay: float = Field(0.0, ge=0.0, le=1.0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    grad_clip: float = Field(1.0, gt=0.0, le=1e6)
+    micro_batch_tokens: int = Field(8192, ge=16, le=1 << 30)
+    """Most tokens (padding included) in one forward pass."""
+    clip_low: float = Field(0.2, ge=0.0, le=1.0)
+    clip_high: float = Field(0.2, ge=0.0, le=10.0)
+    tis_cap: float = Field(2.0, gt=0.0, le=100.0)
+    """Truncation of the importance weight learner/generator per token."""
+    kl_to_start: float = Field(0.0, ge=0.0, le=10.0)
+    """Weight of KL(policy || start) on the agent's tokens."""
+    normalise_std: bool = False
+    """Divide advantages by the group's standard deviation (GRPO) or not (Dr. GRPO)."""
+    designer_weight: float = Field(1.0, ge=0.0, le=1000.0)
+    """Weight of the designer's loss against the agent's."""
+    threads: int = Field(1, ge=1, le=256)
+
+
+class CheckpointConfig(Section):
+    """What is kept on disk."""
+
+    every: int = Field(1, ge=1, le=100_000)
+    """Learner steps between checkpoints."""
+    keep: int = Field(3, ge=2, le=10_000)
+
+
+class WeightsConfig(Section):
+    """How weights reach the generators."""
+
+    location: Literal["shared_memory", "run_folder"] = "shared_memory"
+    keep: int = Field(3, ge=2, le=100)
+
+
+class TrainConfig(Section):
+    """Length of the run."""
+
+    steps: int = Field(150, ge=0, le=100_000_000)
+
+
+class EvalConfig(Section):
+    """Held-out evaluation."""
+
+    every: int = Field(25, ge=1, le=1_000_000)
+    """Learner steps between evaluations; step 0 and the last step are always scored."""
+    instances_per_level: int = Field(128, ge=1, le=100_000)
+    temperature: float = Field(1.0, ge=0.0, le=4.0)
+    """0 is greedy."""
+
+
+class LinkConfig(Section):
+    """ZeroMQ link between the processes of one run."""
+
+    max_message_bytes: int = Field(64 << 20, ge=1 << 16, le=1 << 34)
+    resend_s: float = Field(5.0, gt=0.0, le=3600.0)
+    """An unacknowledged message is sent again after this long."""
+
+
+class Config(Section):
+    """A whole run. Every key is documented where it stands."""
+
+    run: RunConfig = RunConfig()
+    domain: DomainConfig = DomainConfig()
+    model: ModelConfig = ModelConfig()
+    grounding: GroundingConfig = GroundingConfig()
+    designer: DesignerConfig = DesignerConfig()
+    agent: AgentConfig = AgentConfig()
+    regret: RegretConfig = RegretConfig()
+    # "async" is a keyword of Python: the field has an alias.
+    async_: AsyncConfig = Field(AsyncConfig(), alias="async")
+    engine: EngineConfig = EngineConfig()
+    generator: GeneratorConfig = GeneratorConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    learner: LearnerConfig = LearnerConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    weights: WeightsConfig = WeightsConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    link: LinkConfig = LinkConfig()
+
+    @model_validator(mode="after")
+    def _cross_field(self) -> Self:
+        pool = round(self.agent.groups_per_step * self.agent.pool_share)
+        agent_bound, _ = self.async_.bounds
+        places = (agent_bound + 1) * (self.agent.groups_per_step - pool)
+        if places < self.designer.group_size:
+            raise ValueError(
+                f"agent.groups_per_step={self.agent.groups_per_step} leaves {places} places for "
+                f"designed environments, but one designer group needs "
+                f"designer.group_size={self.designer.group_size}: raise agent.groups_per_step to "
+                f"at least {self.designer.group_size + pool} or lower designer.group_size"
+            )
+        longest = max(self.designer.max_new_tokens, self.agent.max_new_tokens_per_turn)
+        if longest >= self.model.max_context_tokens:
+            raise ValueError(
+                f"max_new_tokens={longest} does not fit model.max_context_tokens="
+                f"{self.model.max_context_tokens}: raise the context or lower the token limit"
+            )
+        if self.regret.out_of_reach_at >= self.regret.mastered_at:
+            raise ValueError(
+                f"regret.out_of_reach_at={self.regret.out_of_reach_at} must be below "
+                f"regret.mastered_at={self.regret.mastered_at}"
+            )
+        return self

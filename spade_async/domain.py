@@ -1,0 +1,88 @@
+"""What a family of environments may customise: prompts, parsing, labels, seed programs, held-out set.
+
+A domain is a module with the functions of `Domain`. The core never looks inside: it takes prompts,
+string labels and seed programs from here and groups by label only. No torch in any of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from spade_async.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutItem:
+    """One instance that is scored and never trained."""
+
+    level: str
+    """Row of the end table."""
+    source: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """One chat message; roles are those of the tokenizer's chat template."""
+
+    role: str
+    content: str
+
+
+class Domain(Protocol):
+    """Functions a domain module has."""
+
+    def designer_messages(
+        self, *, skill: str, document: str, exemplars: list[dict[str, Any]]
+    ) -> list[ChatTurn]:
+        """Prompt of the designer."""
+
+    def hint_messages(self, source: str) -> list[ChatTurn]:
+        """Prompt that asks the policy for a hint (designer.hint = "self")."""
+
+    def agent_messages(self, observation: str, hint: str | None) -> list[ChatTurn]:
+        """First prompt of the agent; the hint only in its arm, all else equal."""
+
+    def agent_turn(self, observation: str) -> list[ChatTurn]:
+        """Messages that carry a later observation."""
+
+    def parse_program(self, reply: str) -> str | None:
+        """Program text in the designer's reply, or None."""
+
+    def parse_action(self, reply: str) -> str:
+        """Action text in the agent's reply."""
+
+    def labels(self, source: str) -> dict[str, str]:
+        """String labels of a program, e.g. {"family": "sort", "level": "2"}; {} when unknown."""
+
+    def seed_environments(self, seed: int) -> Iterator[str]:
+        """Endless programs for the seed pool; empty when the domain has none."""
+
+    def held_out(self, instances_per_level: int) -> list[HeldOutItem]:
+        """The fixed held-out set, the same for every run."""
+
+    def prepare_model(
+        self, name: str, seed: int, progress: Callable[[float, str], None]
+    ) -> Path | None:
+        """Folder of a model this domain can make itself (e.g. "nano"), or None."""
+
+
+def load_domain(name: str) -> Domain:
+    """The domain module of that dotted name, checked for completeness.
+
+    Raises:
+        ConfigError: it cannot be imported or lacks a function.
+    """
+    try:
+        module = importlib.import_module(name)
+    except ImportError as cause:
+        raise ConfigError(f"domain.hook={name!r} cannot be imported ({cause})") from cause
+    wanted = [n for n in vars(Domain) if not n.startswith("_")]
+    missing = [n for n in wanted if not callable(getattr(module, n, None))]
+    if missing:
+        raise ConfigError(f"domain.hook={name!r} lacks {', '.join(missing)}")
+    return cast(Domain, module)

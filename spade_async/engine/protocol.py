@@ -1,0 +1,76 @@
+"""What every engine does: token ids in, token ids out, each with log-probability and version.
+
+No torch here. Implementations: `builtin` (torch, small models), vLLM (later), `scripted` (tests).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spade_async.types import PolicyVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one request is sampled. No top-p or top-k: they bias the importance ratio."""
+
+    temperature: float
+    """0 is greedy; log-probabilities are then those of temperature 1."""
+    max_new_tokens: int
+    stop_token_ids: tuple[int, ...]
+    seed: int
+    """Token t of the request uses the t-th uniform number of this seed's stream."""
+    min_version: int = 0
+    """Packed version that must be loaded before the first token is sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Result of one request; arrays have length [T] = new tokens, the stop token included."""
+
+    token_ids: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
+    versions: NDArray[np.int64]
+    finish_reason: str
+    """"stop" or "length"."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a weight swap did."""
+
+    version: PolicyVersion
+    digest: str
+    load_s: float
+    pause_s: float
+
+
+class Engine(Protocol):
+    """Asynchronous engine; many requests in flight, weights swapped between decode steps."""
+
+    async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
+        """Sample one continuation.
+
+        Raises:
+            GenerationError: the prompt does not fit the context, or the engine died.
+        """
+
+    async def load_weights(self, version: PolicyVersion, location: str, digest: str) -> LoadReport:
+        """Read, check and swap in a weight set while requests are in flight.
+
+        Raises:
+            WeightsError: missing, damaged, or not the announced digest; nothing is swapped.
+        """
+
+    async def score(self, token_ids: list[int], temperature: float) -> NDArray[np.float32]:
+        """Log-probability of each token but the first, [L - 1], under the present weights."""
+
+    def stats(self) -> dict[str, float]:
+        """Counters since start: tokens, requests, busy_s, idle_s, active, waiting, version."""
+
+    async def close(self) -> None:
+        """Stop; requests in flight fail with GenerationError."""

@@ -1,0 +1,66 @@
+"""Our own faults, one class per boundary that is crossed.
+
+What untrusted code does is never here: that is an `Outcome`. `boundary()` turns any escaping
+exception into the class of the boundary it crossed and keeps the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class SpadeError(Exception):
+    """Base of every fault of ours. The message names the thing, the value and the next move."""
+
+
+class ConfigError(SpadeError):
+    """A configuration cannot be used as written."""
+
+
+class SandboxError(SpadeError):
+    """The jail itself failed: no worker, dead broker, a closed pool."""
+
+
+class SandboxBusy(SandboxError):
+    """The bounded queue for workers is full; try again later or raise `sandbox.queue`."""
+
+
+class GenerationError(SpadeError):
+    """The engine could not produce tokens."""
+
+
+class TransportError(SpadeError):
+    """A message could not be sent, read or understood."""
+
+
+class WeightsError(SpadeError):
+    """A weight set is missing, damaged or not the one that was announced."""
+
+
+class LedgerError(SpadeError):
+    """The ledger cannot be opened, read or committed."""
+
+
+class RunFolderError(SpadeError):
+    """A run folder is in use, of another configuration, or cannot be written."""
+
+
+class ProcessFailure(SpadeError):
+    """A part of the run died; names who, why and what to do."""
+
+
+@contextmanager
+def boundary(error: type[SpadeError], what: str) -> Iterator[None]:
+    """Turn whatever escapes the block into `error`, leaving our own typed errors alone.
+
+    Args:
+        error: class of the boundary that is crossed here.
+        what: start of the message, e.g. ``"reading checkpoint step-12"``.
+    """
+    try:
+        yield
+    except SpadeError:
+        raise
+    except Exception as cause:
+        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause

@@ -1,0 +1,260 @@
+"""Every message of a run: one frozen record each, with who writes and who reads it.
+
+A message is two frames on the wire (see `codec.py`): a msgpack header with the plain fields and one
+packed block with the arrays. Plain fields are str, int, float, bool, None, and lists/dicts of them;
+array fields are numpy arrays and are never sent as lists. `SCHEMA` is raised when a field changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCHEMA = 1
+"""Version of all records below; a peer with another one is refused by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Base: `reliable` messages are acknowledged and re-sent, others are superseded by newer ones."""
+
+    reliable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello(Message):
+    """Any peer -> coordinator, first message. The answer is `Welcome`."""
+
+    reliable: ClassVar[bool] = False
+    name: str
+    """"gen-0", "learner"."""
+    incarnation: str
+    pid: int
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome(Message):
+    """Coordinator -> peer: accepted (`error` None) or refused with the reason."""
+
+    reliable: ClassVar[bool] = False
+    error: str | None = None
+    resume: dict[str, Any] = field(default_factory=dict)
+    """What the peer needs to start: {"branch", "step", "checkpoint", "keep_checkpoints"}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit(Message):
+    """Generator -> coordinator: how many tasks it may hold in all (absolute, not a delta)."""
+
+    reliable: ClassVar[bool] = False
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignTask(Message):
+    """Coordinator -> generator: write, validate and hint one environment. Re-issued if lost."""
+
+    task_id: str
+    group_id: str
+    min_version: int
+    """Packed `PolicyVersion` that must be loaded before the first token."""
+    skill: str
+    document: str
+    document_id: str
+    exemplars: list[dict[str, Any]]
+    """[{"source", "labels", "regret", "mean_no_hint"}] from memory."""
+    temperature: float
+    max_new_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignResult(Message):
+    """Generator -> coordinator. Re-sent until acknowledged (after the ledger commit)."""
+
+    task_id: str
+    group_id: str
+    source: str
+    """Program text as parsed from the reply ("" when nothing could be parsed)."""
+    rejection: dict[str, Any] | None
+    """{"stage", "reason", "outcome"} or None when it is a valid environment."""
+    missing_reason: str | None
+    """Our own fault (engine, jail): the sample is missing. None otherwise."""
+    hint: str | None
+    hint_mode: str
+    leak_share: float
+    jail: dict[str, Any]
+    """{"calls", "wall_s", "outcomes": {outcome: n}}."""
+    token_ids: NDArray[np.int32]
+    loss_mask: NDArray[np.uint8]
+    generator_logprobs: NDArray[np.float32]
+    versions: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayTask(Message):
+    """Coordinator -> generator: play one environment on these seeds in one arm."""
+
+    task_id: str
+    group_id: str
+    environment_id: str
+    source: str
+    hint: str | None
+    """Environment-wide hint text; None with `hint_mode` "environment": the instance gives it."""
+    hint_mode: str
+    arm: str
+    seeds: list[int]
+    min_version: int
+    max_turns: int
+    max_new_tokens: int
+    """Per turn."""
+    temperature: float
+    purpose: str
+    """"train", "measure" (hinted arm) or "eval"."""
+    seed: int
+    """Root of the sampling seeds; episode i uses derive(seed, i)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeResult(Message):
+    """Generator -> coordinator: one finished episode. Re-sent until acknowledged."""
+
+    task_id: str
+    group_id: str
+    environment_id: str
+    arm: str
+    index: int
+    """Position of the seed in the task."""
+    seed: int
+    purpose: str
+    outcome: str
+    detail: str
+    episode_return: float | None
+    missing_reason: str | None
+    num_turns: int
+    transcript: list[dict[str, Any]]
+    """[{"action", "observation", "reward"}], bounded texts."""
+    observation: str
+    hint_text: str | None
+    jail: dict[str, Any]
+    token_ids: NDArray[np.int32]
+    loss_mask: NDArray[np.uint8]
+    generator_logprobs: NDArray[np.float32]
+    versions: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBatch(Message):
+    """Coordinator -> learner: the samples of one step, concatenated. Re-sent if lost.
+
+    Example: two samples of 3 and 2 tokens give ``offsets == [0, 3, 5]`` and arrays of length 5.
+    """
+
+    branch: int
+    step: int
+    """The step this batch produces: weights (branch, step - 1) become (branch, step)."""
+    sample_ids: list[str]
+    roles: list[str]
+    staleness_min: int
+    staleness_max: int
+    checkpoint: bool
+    """Whether this step is checkpointed before it is reported."""
+    offsets: NDArray[np.int64]
+    """[N + 1] start of each sample in the arrays below."""
+    advantages: NDArray[np.float32]
+    """[N]"""
+    staleness: NDArray[np.int64]
+    """[N] learner steps between the oldest trained token and this step."""
+    token_ids: NDArray[np.int32]
+    loss_mask: NDArray[np.uint8]
+    generator_logprobs: NDArray[np.float32]
+    versions: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport(Message):
+    """Learner -> coordinator: the step is done, weights are stored, checkpoint is durable."""
+
+    branch: int
+    step: int
+    applied: bool
+    """False: the update was not finite and was set aside; the weights equal the step before."""
+    metrics: dict[str, float]
+    sample_ids: list[str]
+    checkpoint: str | None
+    """Folder name under checkpoints/, or None when this step was not checkpointed."""
+    quarantine: str | None
+    location: str
+    """Where the weights of (branch, step) are, for `WeightsPublished`."""
+    digest: str
+    publish_s: float
+    busy_s: float
+    """Seconds the learner worked on this step."""
+    wait_s: float
+    """Seconds it waited for the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsPublished(Message):
+    """Learner (through the coordinator, after its commit) -> generators. Newer supersedes."""
+
+    version: int
+    """Packed `PolicyVersion`."""
+    location: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsLoaded(Message):
+    """Generator -> coordinator: what it really loaded (the digest is recomputed from the bytes)."""
+
+    version: int
+    digest: str
+    load_s: float
+    """Seconds from message to swapped."""
+    pause_s: float
+    """Seconds in which no token was decoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Message):
+    """Any peer -> coordinator, about once a second, from a thread that does no model work."""
+
+    reliable: ClassVar[bool] = False
+    name: str
+    state: str
+    """"starting", "idle", "working", "loading_weights", "stopping"."""
+    waits_for: str
+    progress: int
+    """Grows with each unit of work; a hang is a counter that stands still."""
+    oldest_wait_s: float
+    metrics: dict[str, float]
+    """Counters and gauges since start, e.g. {"tokens", "busy_s", "idle_s", "jail_p50_s"}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFailed(Message):
+    """Any peer -> coordinator, last words: the boundary that broke and the message."""
+
+    name: str
+    boundary: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(Message):
+    """Coordinator -> all: finish what is running (`finish`) or leave at once, then exit 0."""
+
+    reason: str
+    finish: bool
+
+
+MESSAGES: tuple[type[Message], ...] = (
+    Hello, Welcome, Credit, DesignTask, DesignResult, PlayTask, EpisodeResult, TrainingBatch,
+    StepReport, WeightsPublished, WeightsLoaded, Heartbeat, ProcessFailed, Stop,
+)
+"""All records in wire order; a record's kind on the wire is its class name."""
