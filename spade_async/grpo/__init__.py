@@ -1,0 +1,1 @@
+"""GRPO: samples, micro-batches, importance correction, loss. `samples` needs no torch."""

@@ -1,0 +1,139 @@
+"""Micro-batches: samples of a step -> padded tensors under a token budget.
+
+Sorted by length so that little is padded. Right padding under a causal mask: a real token never
+sees padding. Which micro-batch a sample falls into never changes the gradient, because every
+denominator is of the whole step (see `loss.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spade_async.grpo.samples import TrainSample
+from spade_async.types import Role
+
+ROLE_NUMBERS: dict[Role, int] = {Role.AGENT: 0, Role.DESIGNER: 1}
+"""Row of a role in per-role tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Tensors of one forward pass. R = rows, L = longest row, N = trained tokens in it.
+
+    The flat arrays hold the trained tokens only, in row-major order of the mask. `rows` and
+    `columns` give for each of them the place whose logits predict it (the token before).
+    """
+
+    token_ids_RL: Tensor
+    attention_mask_RL: Tensor
+    rows: Tensor
+    """[N]"""
+    columns: Tensor
+    """[N] position of the logits that predict the token."""
+    targets: Tensor
+    """[N] the trained token ids."""
+    generator_logprobs: Tensor
+    """[N]"""
+    advantages: Tensor
+    """[N]"""
+    temperatures: Tensor
+    """[N] of the role that sampled it."""
+    roles: Tensor
+    """[N] `ROLE_NUMBERS`."""
+    staleness: Tensor
+    """[N]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Normaliser:
+    """Trained tokens per role in the whole step: the denominators of the loss.
+
+    Samples without gradient (zero advantage) count here although they are not computed.
+    """
+
+    agent_tokens: int
+    designer_tokens: int
+
+    @classmethod
+    def of(cls, samples: Sequence[TrainSample]) -> Normaliser:
+        """Count over all samples of the step, before any is skipped."""
+        counts = dict.fromkeys(Role, 0)
+        for sample in samples:
+            counts[sample.role] += sample.trace.num_trained_tokens
+        return cls(counts[Role.AGENT], counts[Role.DESIGNER])
+
+    def token_scale(self, designer_weight: float) -> Tensor:
+        """[2] by `ROLE_NUMBERS`: role weight / trained tokens of the role (0 without tokens)."""
+        agent = 1.0 / self.agent_tokens if self.agent_tokens else 0.0
+        designer = designer_weight / self.designer_tokens if self.designer_tokens else 0.0
+        return torch.tensor([agent, designer], dtype=torch.float32)
+
+
+def plan_micro_batches(lengths: Sequence[int], cap_tokens: int) -> list[list[int]]:
+    """Indices of the samples of each micro-batch, by rising length.
+
+    Args:
+        lengths: tokens of each sample.
+        cap_tokens: most rows x longest row; only a lone sample longer than it may exceed it.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
+    plan: list[list[int]] = []
+    for index in order:
+        # Rising order: the new sample is the longest of the row block it would join.
+        if plan and (len(plan[-1]) + 1) * lengths[index] <= cap_tokens:
+            plan[-1].append(index)
+        else:
+            plan.append([index])
+    return plan
+
+
+def has_gradient(sample: TrainSample, kl_to_start: float) -> bool:
+    """Whether the sample moves the weights: an advantage, or an agent sample under a KL term."""
+    return sample.advantage != 0.0 or (kl_to_start > 0.0 and sample.role is Role.AGENT)
+
+
+def build_micro_batch(
+    samples: Sequence[TrainSample], temperatures: dict[Role, float], pad_id: int = 0
+) -> MicroBatch:
+    """Pad samples to the longest and flatten their trained tokens.
+
+    Args:
+        samples: at least one, checked by `samples.check_sample`.
+        temperatures: sampling temperature per role; the learner's log-probabilities must use the
+            same one, or the ratio is wrong with unchanged weights.
+        pad_id: any valid token id; never seen by a real token.
+    """
+    longest = max(len(s.trace.token_ids) for s in samples)
+    shape = (len(samples), longest)
+    ids = np.full(shape, pad_id, dtype=np.int64)
+    attention = np.zeros(shape, dtype=np.int64)
+    mask = np.zeros(shape, dtype=bool)
+    logprobs = np.zeros(shape, dtype=np.float32)
+    for row, sample in enumerate(samples):
+        length = len(sample.trace.token_ids)
+        ids[row, :length] = sample.trace.token_ids
+        attention[row, :length] = 1
+        mask[row, :length] = sample.trace.loss_mask.astype(bool)
+        logprobs[row, :length] = sample.trace.generator_logprobs
+    rows, columns = np.nonzero(mask)
+
+    def per_token(values: list[float], dtype: type) -> Tensor:
+        return torch.from_numpy(np.array(values, dtype=dtype)[rows])
+
+    return MicroBatch(
+        token_ids_RL=torch.from_numpy(ids),
+        attention_mask_RL=torch.from_numpy(attention),
+        rows=torch.from_numpy(rows),
+        columns=torch.from_numpy(columns - 1),
+        targets=torch.from_numpy(ids[rows, columns]),
+        generator_logprobs=torch.from_numpy(logprobs[rows, columns]),
+        advantages=per_token([s.advantage for s in samples], np.float32),
+        temperatures=per_token([temperatures[s.role] for s in samples], np.float32),
+        roles=per_token([ROLE_NUMBERS[s.role] for s in samples], np.int64),
+        staleness=per_token([s.staleness for s in samples], np.int64),
+    )

@@ -1,0 +1,162 @@
+"""Samples <-> the arrays of a `TrainingBatch`: step 9 of the data flow.
+
+The coordinator packs, the learner unpacks. Both ends check, because a misaligned mask or a NaN that
+slips in here trains silently on the wrong thing. numpy only: the coordinator has no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spade_async.transport.messages import TrainingBatch
+from spade_async.types import Role, TokenTrace
+
+
+class NonFiniteSample(ValueError):
+    """A trained token or an advantage is NaN or infinite: the batch must be set aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSample:
+    """One token sequence with what it is worth."""
+
+    sample_id: str
+    role: Role
+    advantage: float
+    """Group-relative; applies to every trained token of the sequence."""
+    staleness: int
+    """Learner steps between the oldest trained token and the step that trains it."""
+    trace: TokenTrace
+
+
+def pack(samples: Sequence[TrainSample]) -> dict[str, Any]:
+    """All fields of a `TrainingBatch` that come from its samples, in input order.
+
+    Use as ``TrainingBatch(branch=b, step=s, checkpoint=c, **pack(samples))``.
+
+    Raises:
+        NonFiniteSample: a trained token's log-probability or an advantage is not finite.
+        ValueError: no samples, or one that is malformed; the message names it and its index.
+    """
+    if not samples:
+        raise ValueError("pack: no samples; a training batch needs at least one")
+    for index, sample in enumerate(samples):
+        check_sample(sample, index)
+    lengths = [len(s.trace.token_ids) for s in samples]
+    staleness = [s.staleness for s in samples]
+    traces = [s.trace for s in samples]
+    return {
+        "sample_ids": [s.sample_id for s in samples],
+        "roles": [s.role.value for s in samples],
+        "staleness_min": min(staleness),
+        "staleness_max": max(staleness),
+        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        "advantages": np.array([s.advantage for s in samples], dtype=np.float32),
+        "staleness": np.array(staleness, dtype=np.int64),
+        "token_ids": np.concatenate([t.token_ids for t in traces]).astype(np.int32),
+        "loss_mask": np.concatenate([t.loss_mask for t in traces]).astype(np.uint8),
+        "generator_logprobs": np.concatenate([t.generator_logprobs for t in traces]).astype(
+            np.float32
+        ),
+        "versions": np.concatenate([t.versions for t in traces]).astype(np.int64),
+    }
+
+
+def unpack(batch: TrainingBatch) -> list[TrainSample]:
+    """Samples of a batch; arrays are views into the message's.
+
+    Raises:
+        NonFiniteSample: a trained token's log-probability or an advantage is not finite.
+        ValueError: lists, offsets or arrays do not fit together, or a sample is malformed.
+    """
+    num_samples = len(batch.sample_ids)
+    _check_lengths(batch, num_samples)
+    samples = []
+    for index in range(num_samples):
+        start, end = int(batch.offsets[index]), int(batch.offsets[index + 1])
+        trace = TokenTrace(
+            token_ids=batch.token_ids[start:end],
+            loss_mask=batch.loss_mask[start:end],
+            generator_logprobs=batch.generator_logprobs[start:end],
+            versions=batch.versions[start:end],
+        )
+        sample_id, role = batch.sample_ids[index], batch.roles[index]
+        if role not in tuple(Role):
+            raise ValueError(f"sample {sample_id!r} (index {index}): unknown role {role!r}")
+        sample = TrainSample(
+            sample_id=sample_id,
+            role=Role(role),
+            advantage=float(batch.advantages[index]),
+            staleness=int(batch.staleness[index]),
+            trace=trace,
+        )
+        check_sample(sample, index)
+        samples.append(sample)
+    return samples
+
+
+def check_sample(sample: TrainSample, index: int) -> None:
+    """Raise on anything that would train on the wrong token or poison the step.
+
+    Values under a zero mask are free: the loss selects with ``where`` and never reads them.
+    """
+    trace = sample.trace
+    where = f"sample {sample.sample_id!r} (index {index})"
+    length = len(trace.token_ids)
+    if length == 0:
+        raise ValueError(f"{where}: no tokens")
+    for name in ("loss_mask", "generator_logprobs", "versions"):
+        found = len(getattr(trace, name))
+        if found != length:
+            raise ValueError(f"{where}: {name} has length {found}, token_ids has {length}")
+    if int(trace.token_ids.min()) < 0:
+        raise ValueError(f"{where}: negative token id {int(trace.token_ids.min())}")
+    mask = trace.loss_mask
+    if not np.isin(mask, (0, 1)).all():
+        raise ValueError(f"{where}: loss_mask holds {int(mask.max())}; only 0 and 1 are allowed")
+    if mask[0]:
+        raise ValueError(f"{where}: loss_mask[0] is 1, but nothing predicts the first token")
+    if not mask.any():
+        raise ValueError(f"{where}: loss_mask is all 0; a sample without trained tokens is missing")
+    if sample.staleness < 0:
+        raise ValueError(f"{where}: staleness {sample.staleness} is negative")
+    trained = mask.astype(bool)
+    if (trace.versions[trained] < 0).any():
+        raise ValueError(f"{where}: a trained token has no policy version")
+    if not np.isfinite(sample.advantage):
+        raise NonFiniteSample(f"{where}: advantage is {sample.advantage}")
+    finite = np.isfinite(trace.generator_logprobs) | ~trained
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise NonFiniteSample(
+            f"{where}: generator_logprobs[{bad}] is {trace.generator_logprobs[bad]} on a "
+            f"trained token"
+        )
+
+
+def _check_lengths(batch: TrainingBatch, num_samples: int) -> None:
+    where = f"batch {batch.branch}.{batch.step}"
+    for name in ("roles", "advantages", "staleness"):
+        found = len(getattr(batch, name))
+        if found != num_samples:
+            raise ValueError(f"{where}: {name} has length {found} for {num_samples} samples")
+    offsets = batch.offsets
+    if len(offsets) != num_samples + 1:
+        raise ValueError(f"{where}: offsets has length {len(offsets)} for {num_samples} samples")
+    if offsets[0] != 0:
+        raise ValueError(f"{where}: offsets start at {int(offsets[0])}, not at 0")
+    steps = np.diff(offsets)
+    if (steps <= 0).any():
+        bad = int(np.argmax(steps <= 0))
+        raise ValueError(
+            f"sample {batch.sample_ids[bad]!r} (index {bad}): offsets go from "
+            f"{int(offsets[bad])} to {int(offsets[bad + 1])}; they must grow"
+        )
+    for name in ("token_ids", "loss_mask", "generator_logprobs", "versions"):
+        found = len(getattr(batch, name))
+        if found != int(offsets[-1]):
+            raise ValueError(f"{where}: {name} has length {found}, offsets end at {offsets[-1]}")
