@@ -1,0 +1,1 @@
+"""The end table: held-out accuracy before and after, with its noise."""

@@ -1,0 +1,1 @@
+"""The foreground process: prepares the run folder, spawns the parts, watches them, cleans up."""

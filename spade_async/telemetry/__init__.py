@@ -1,0 +1,1 @@
+"""What a run tells: metrics, TensorBoard, status, logs and the sentence about its limit."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class ProcessStatus(BaseModel):
@@ -36,3 +39,22 @@ class RunStatus(BaseModel):
     updated_unix_s: float = 0.0
     failure: str | None = None
     """One line: who, why, what to do."""
+
+
+ENDED_STATES = frozenset({"stopped", "failed", "finished"})
+"""States after which nothing of the run is alive."""
+
+
+def write_status(path: Path, status: RunStatus) -> None:
+    """Replace the status file atomically; a reader sees the old or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(status.model_dump_json())
+    os.replace(temporary, path)
+
+
+def read_status(path: Path) -> RunStatus | None:
+    """The last written status; None when there is none yet or it cannot be understood."""
+    try:
+        return RunStatus.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None

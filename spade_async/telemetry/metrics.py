@@ -1,0 +1,218 @@
+"""The catalog of every metric: tag, unit, x-axis and meaning.
+
+`docs/metrics.md` is this catalog as a page (`page()`), and the TensorBoard writer refuses a tag that
+is not here: no number is shown to a user without saying what it is. Families of tags are written
+with ``<placeholders>`` that stand for one path part.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+LEARNER_STEP = "learner step"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What one tag means."""
+
+    unit: str
+    axis: str
+    text: str
+    """One sentence a newcomer understands."""
+
+
+def _m(unit: str, text: str) -> Metric:
+    return Metric(unit, LEARNER_STEP, text)
+
+
+METRICS: dict[str, Metric] = {
+    # Regret: what the designer is paid from.
+    "regret/mean": _m(
+        "return", "Mean over the step's environments of (return with hint - without)."
+    ),
+    "regret/paid_mean": _m(
+        "return", "The same after the leak factor: what the designer is paid from."
+    ),
+    "regret/frontier_share": _m(
+        "share", "Environments that are neither mastered nor out of reach."
+    ),
+    "regret/mastered_share": _m("share", "Environments solved without the hint almost always."),
+    "regret/out_of_reach_share": _m("share", "Environments not solved even with the hint."),
+    "regret/missing": _m(
+        "environments", "Environments without an estimate in this step (our fault)."
+    ),
+    "solve/no_hint": _m(
+        "share", "Mean success without the hint; a return in [-1, 1] maps to [0, 1]."
+    ),
+    "solve/with_hint": _m("share", "Mean success on the same seeds with the hint."),
+    # Designer.
+    "designer/validity": _m("share", "Designs of the step that passed every validation stage."),
+    "designer/validity_window": _m("share", "The same over the last 200 designs."),
+    "validity/stage/<stage>": _m("designs", "Designs of the step rejected at this stage."),
+    "designer/reward_mean": _m(
+        "reward", "Mean pay of a design: regret less penalties, or invalid_reward."
+    ),
+    "designer/skeletons_per_batch": _m(
+        "skeletons", "Distinct program shapes among the valid designs."
+    ),
+    "designer/leak_share": _m(
+        "share", "Mean share of probed seeds where the hint alone is the answer."
+    ),
+    "designer/quota_refused": _m(
+        "designs", "Valid designs not played: their skeleton had its plays."
+    ),
+    "mix/<label>/<value>": _m(
+        "share", "Played environments of the step that carry this label value."
+    ),
+    "labels/mean/<label>": _m(
+        "label value", "Mean of a numeric label over the designed environments."
+    ),
+    # Staleness.
+    "staleness/agent_mean": _m("learner steps", "Mean age of the agent samples that were trained."),
+    "staleness/agent_max": _m(
+        "learner steps", "Age of the oldest agent sample; never above its bound."
+    ),
+    "staleness/designer_mean": _m("learner steps", "Mean age of the designer samples trained."),
+    "staleness/designer_max": _m(
+        "learner steps", "Age of the oldest designer sample; within its bound."
+    ),
+    # Learner, as reported with each step.
+    "learner/loss": _m("loss", "Policy-gradient loss of the step, both roles."),
+    "learner/grad_norm": _m("norm", "Gradient norm before clipping."),
+    "learner/lr": _m("learning rate", "Learning rate used by the step."),
+    "learner/entropy_designer": _m("nats per token", "Policy entropy on designer tokens."),
+    "learner/entropy_agent": _m("nats per token", "Policy entropy on agent tokens."),
+    "learner/kl_generator": _m(
+        "nats per token", "KL estimate from the generating to the learning policy."
+    ),
+    "learner/kl_to_start": _m("nats per token", "KL estimate to the model the run started from."),
+    "learner/ratio_mean": _m("ratio", "Mean importance ratio learner/generator; 1 is on-policy."),
+    "learner/ratio_max": _m("ratio", "Largest importance ratio of the step, before truncation."),
+    "learner/ratio_mean_agent": _m("ratio", "Mean importance ratio over agent tokens."),
+    "learner/ratio_mean_designer": _m("ratio", "Mean importance ratio over designer tokens."),
+    "learner/clip_share": _m("share", "Tokens whose gradient the clip or the truncation changed."),
+    "learner/ess": _m(
+        "share", "Effective sample size of the importance weights over their number."
+    ),
+    "learner/tokens": _m("tokens", "Tokens with a loss in the step."),
+    "learner/tokens_per_s": _m("tokens/s", "Tokens with a loss over the seconds of the update."),
+    "learner/samples": _m("samples", "Samples of the step, both roles."),
+    "learner/samples_zero_advantage": _m(
+        "samples", "Samples whose advantage is 0: nothing to learn."
+    ),
+    "learner/nonfinite": _m("updates", "Updates set aside so far because they were not finite."),
+    "learner/update_s": _m("s", "Forward, backward and optimiser."),
+    "learner/publish_s": _m("s", "Writing the weights for the generators."),
+    "learner/checkpoint_s": _m("s", "Writing the checkpoint durably."),
+    "learner/idle_share": _m("share", "Part of the step the learner waited for a batch."),
+    "learner/step_s": _m("s", "From one finished step to the next."),
+    # Generators, over the time since the step before.
+    "generator/tokens_per_s": _m("tokens/s", "Sampled tokens per second, all generators."),
+    "generator/idle_share": _m("share", "Part of the time the engines had nothing to decode."),
+    "generator/swap_pause_s": _m("s", "Longest pause of decoding at a weight swap."),
+    "generator/active": _m("requests", "Requests being decoded, all generators."),
+    "rate/episodes_per_hour": _m("episodes/h", "Episodes committed to the ledger per hour."),
+    "rate/designs_per_hour": _m("designs/h", "Designs committed to the ledger per hour."),
+    # Jail.
+    "jail/p50_s": _m("s", "Median wall time of a jailed call, seen from outside."),
+    "jail/p99_s": _m("s", "99th percentile of the wall time of a jailed call."),
+    "jail/outcome/<outcome>": _m("calls", "Jailed calls with this outcome since the step before."),
+    # Queues and the link.
+    "queue/ready_agent": _m("groups", "Agent groups complete and waiting for a batch."),
+    "queue/ready_designer": _m("groups", "Designer groups complete and waiting for a batch."),
+    "queue/outstanding_agent": _m("groups", "Agent groups being played."),
+    "queue/outstanding_designer": _m(
+        "groups", "Designer groups whose designs or plays are not in."
+    ),
+    "queue/oldest_age_s": _m("s", "Age of the oldest outstanding group."),
+    "link/resent": _m("messages", "Messages sent again since the start; 0 when nothing is lost."),
+    "link/duplicates": _m("messages", "Messages received twice and dropped since the start."),
+    "link/unacknowledged": _m("messages", "Messages sent and not acknowledged yet."),
+    # Held-out evaluation.
+    "eval/level/<level>/accuracy": _m(
+        "share", "Held-out success at this level, on a stated version."
+    ),
+    "eval/accuracy": _m("share", "Held-out success over all levels."),
+    # Episodes and what was thrown away.
+    "agent/tokens_per_episode": _m(
+        "tokens", "Mean sampled tokens of an unhinted training episode."
+    ),
+    "episodes/missing": _m(
+        "episodes", "Episodes of the step without a return, with a reason on record."
+    ),
+    "tokens/discarded_for_age": _m(
+        "tokens", "Finished tokens thrown away for age so far; must be 0."
+    ),
+    "tokens/cut_at_deadline": _m("tokens", "Tokens of tasks cut at async.straggler_s so far."),
+}
+"""Every scalar tag, in the order of the page."""
+
+TEXTS: dict[str, Metric] = {
+    "environments/<slot>": _m(
+        "text", "Newest environments with hint and transcript; slots 0 to 7."
+    ),
+    "run/config": Metric("text", LEARNER_STEP, "Resolved configuration of the run."),
+}
+"""Text tags."""
+
+HISTOGRAMS: dict[str, Metric] = {
+    "hist/regret": _m("return", "Regret of the step's environments."),
+    "hist/episode_return": _m("return", "Returns of the step's unhinted training episodes."),
+    "hist/staleness": _m("learner steps", "Age of the step's samples."),
+}
+"""Histogram tags."""
+
+_PLACEHOLDER = re.compile(r"<[a-z]+>")
+_PART = r"[A-Za-z0-9_.+-]{1,64}"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+@lru_cache(maxsize=4096)
+def find(tag: str) -> Metric | None:
+    """The entry a tag belongs to (scalars, texts, histograms), or None when there is none."""
+    for catalog in (METRICS, TEXTS, HISTOGRAMS):
+        if tag in catalog:
+            return catalog[tag]
+    for catalog in (METRICS, TEXTS, HISTOGRAMS):
+        for pattern, metric in catalog.items():
+            if "<" in pattern and re.fullmatch(_PLACEHOLDER.sub(_PART, pattern), tag):
+                return metric
+    return None
+
+
+def part(value: str) -> str:
+    """A label value as one part of a tag: other characters become "_", at most 64 characters."""
+    return _UNSAFE.sub("_", value)[:64] or "_"
+
+
+_PREFACE = """\
+Every number that a run writes to TensorBoard. This page is made from the catalog
+(`python -m spade_async.telemetry.metrics > docs/metrics.md`); a test holds the two equal, and the
+writer refuses a tag that is not here. The x-axis is always the learner step, across stops and
+resumes. A number that does not exist in a step is not written: there are gaps, never zeros in their
+place. `<...>` stands for one part of a tag.
+"""
+
+
+def page() -> str:
+    """`docs/metrics.md`, whole."""
+    lines = ["# Metrics", "", *_PREFACE.splitlines()]
+    for title, catalog in (("Scalars", METRICS), ("Histograms", HISTOGRAMS), ("Texts", TEXTS)):
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| tag | unit | x-axis | meaning |",
+            "| --- | --- | --- | --- |",
+        ]
+        lines += [f"| `{tag}` | {m.unit} | {m.axis} | {m.text} |" for tag, m in catalog.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(page())
