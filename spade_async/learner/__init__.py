@@ -1,0 +1,1 @@
+"""The learner process: training batches in, new policy versions out."""

@@ -1,0 +1,217 @@
+"""One optimiser step from one training batch: step 10 of the data flow.
+
+Micro-batches accumulate the gradient; it is clipped and applied once. An update that is not finite
+(loss, gradient norm or the weights after it) leaves weights and optimiser exactly as they were.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from spade_async.config.schema import Config
+from spade_async.grpo.batch import (
+    ROLE_NUMBERS,
+    MicroBatch,
+    Normaliser,
+    build_micro_batch,
+    has_gradient,
+    plan_micro_batches,
+)
+from spade_async.grpo.correction import truncated_weights
+from spade_async.grpo.loss import LossSettings, kl_to_start, surrogate, token_logprobs
+from spade_async.grpo.samples import TrainSample
+from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
+from spade_async.learner.state import LearnerState, learning_rate
+from spade_async.types import Role
+
+
+class UpdateCancelled(Exception):
+    """The process was told to leave between two micro-batches; nothing was applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What became of one batch."""
+
+    applied: bool
+    reason: str | None
+    """Why it was not applied; None when it was."""
+    metrics: dict[str, float]
+
+
+class Updater:
+    """Applies batches to a `LearnerState`. Synchronous: runs in a worker thread."""
+
+    def __init__(
+        self, state: LearnerState, config: Config, start_model: PreTrainedModel | None = None
+    ):
+        """Prepare.
+
+        Args:
+            state: what is trained.
+            config: sections learner, agent and designer are read.
+            start_model: frozen start policy; needed when `learner.kl_to_start` is above 0.
+        """
+        learner = config.learner
+        if learner.kl_to_start > 0 and start_model is None:
+            raise ValueError(f"learner.kl_to_start={learner.kl_to_start} needs the start model")
+        self._state = state
+        self._learner = learner
+        self._start_model = start_model
+        self._settings = LossSettings(
+            clip_low=learner.clip_low,
+            clip_high=learner.clip_high,
+            tis_cap=learner.tis_cap,
+            kl_to_start=learner.kl_to_start,
+        )
+        self._temperatures = {
+            Role.AGENT: config.agent.temperature,
+            Role.DESIGNER: config.designer.temperature,
+        }
+
+    def update(
+        self,
+        samples: Sequence[TrainSample],
+        step: int,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> UpdateResult:
+        """Train on the samples once; `step` sets the learning rate.
+
+        Raises:
+            ValueError: a token id outside the vocabulary.
+            UpdateCancelled: `should_stop` became true; weights and optimiser are unchanged.
+        """
+        began = time.perf_counter()
+        self._check_vocabulary(samples)
+        figures = TokenFigures(self._learner.tis_cap)
+        loss = self.accumulate(samples, figures, should_stop)
+        parameters = list(self._state.parameters.values())
+        norm = float(nn.utils.clip_grad_norm_(parameters, self._learner.grad_clip))
+        lr = learning_rate(step, self._learner)
+        reason = None
+        if not math.isfinite(loss):
+            reason = f"loss is {loss}"
+        elif not math.isfinite(norm):
+            reason = f"gradient norm is {norm}"
+        else:
+            reason = self._apply(lr)
+        self._state.optimizer.zero_grad(set_to_none=True)
+        seconds = time.perf_counter() - began
+        num_tokens = sum(s.trace.num_trained_tokens for s in samples)
+        metrics = figures.metrics() | {
+            "learner/loss": loss,
+            "learner/grad_norm": norm,
+            "learner/lr": lr,
+            "learner/tokens": float(num_tokens),
+            "learner/tokens_per_s": num_tokens / seconds,
+            "learner/samples": float(len(samples)),
+            "learner/samples_zero_advantage": float(sum(s.advantage == 0.0 for s in samples)),
+            "learner/nonfinite": 0.0 if reason is None else 1.0,
+            "learner/update_s": seconds,
+        }
+        return UpdateResult(reason is None, reason, finite_only(metrics))
+
+    def accumulate(
+        self,
+        samples: Sequence[TrainSample],
+        figures: TokenFigures,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> float:
+        """Set the gradient of the step's loss on the parameters; returns the loss.
+
+        Samples without gradient are not computed but count in the denominators.
+        """
+        learner = self._learner
+        self._state.optimizer.zero_grad(set_to_none=True)
+        scale = Normaliser.of(samples).token_scale(learner.designer_weight)
+        computed = [s for s in samples if has_gradient(s, learner.kl_to_start)]
+        lengths = [len(s.trace.token_ids) for s in computed]
+        total = 0.0
+        for indices in plan_micro_batches(lengths, learner.micro_batch_tokens):
+            if should_stop():
+                raise UpdateCancelled
+            micro = build_micro_batch([computed[i] for i in indices], self._temperatures)
+            loss = self._loss(micro, scale, figures)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        for parameter in self._state.parameters.values():
+            # No sample has a gradient: the step's gradient is zero, not missing.
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return total
+
+    def _loss(self, micro: MicroBatch, scale: Tensor, figures: TokenFigures) -> Tensor:
+        logprobs, entropy = self._logprobs(self._state.model, micro)
+        token_losses = surrogate(
+            logprobs, micro.generator_logprobs, micro.advantages, self._settings
+        )
+        figures.add(micro, logprobs, entropy)
+        if self._start_model is not None and self._settings.kl_to_start > 0:
+            with torch.no_grad():
+                start_logprobs, _ = self._logprobs(self._start_model, micro)
+            weights = truncated_weights(logprobs, micro.generator_logprobs, self._settings.tis_cap)
+            estimates = kl_to_start(logprobs, start_logprobs, weights)
+            is_agent = micro.roles == ROLE_NUMBERS[Role.AGENT]
+            figures.add_kl_to_start(estimates.detach()[is_agent])
+            token_losses = token_losses + torch.where(
+                is_agent, self._settings.kl_to_start * estimates, 0.0
+            )
+        return (token_losses * scale[micro.roles]).sum()
+
+    def _logprobs(self, model: PreTrainedModel, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        first = 0
+        kept = {}
+        if self._state.keeps_logits:
+            # Logits of the shared prompt columns are never used: with a large vocabulary they
+            # would be most of the memory.
+            first = int(micro.columns.min())
+            kept["logits_to_keep"] = torch.arange(first, int(micro.columns.max()) + 1)
+        output = model(
+            input_ids=micro.token_ids_RL,
+            attention_mask=micro.attention_mask_RL,
+            use_cache=False,
+            **kept,
+        )
+        logits_NV = output.logits[micro.rows, micro.columns - first]
+        return token_logprobs(logits_NV, micro.targets, micro.temperatures)
+
+    def _apply(self, lr: float) -> str | None:
+        """Step the optimiser; put everything back and say why when a weight is not finite."""
+        state = self._state
+        for group in state.optimizer.param_groups:
+            group["lr"] = lr
+        parameters = list(state.parameters.values())
+        weights_before = [p.detach().clone() for p in parameters]
+        moments_before = [
+            {k: v.clone() for k, v in state.optimizer.state.get(p, {}).items()} for p in parameters
+        ]
+        state.optimizer.step()
+        if all_finite([p.detach() for p in parameters]):
+            return None
+        bad = next(n for n, p in state.parameters.items() if not all_finite([p.detach()]))
+        with torch.no_grad():
+            for parameter, before in zip(parameters, weights_before, strict=True):
+                parameter.copy_(before)
+        for parameter, moments in zip(parameters, moments_before, strict=True):
+            if moments:
+                state.optimizer.state[parameter] = moments
+            else:
+                state.optimizer.state.pop(parameter, None)
+        return f"weight {bad} is not finite after the step"
+
+    def _check_vocabulary(self, samples: Sequence[TrainSample]) -> None:
+        vocab = self._state.vocab_size
+        for index, sample in enumerate(samples):
+            largest = int(sample.trace.token_ids.max())
+            if largest >= vocab:
+                raise ValueError(
+                    f"sample {sample.sample_id!r} (index {index}): token id {largest} is outside "
+                    f"the vocabulary of {vocab}"
+                )
