@@ -1,0 +1,23 @@
+"""The ledger: one SQLite file with every durable fact of a run. The coordinator is its one writer."""
+
+from __future__ import annotations
+
+from spade_async.ledger.reader import LedgerReader
+from spade_async.ledger.rows import (
+    AlertRow,
+    BatchRow,
+    BatchSample,
+    EnvironmentRow,
+    EvalRow,
+    GroupRow,
+    SampleCounts,
+    SampleRow,
+    StepRow,
+    VersionRow,
+)
+from spade_async.ledger.writer import Ledger
+
+__all__ = [
+    "AlertRow", "BatchRow", "BatchSample", "EnvironmentRow", "EvalRow", "GroupRow", "Ledger",
+    "LedgerReader", "SampleCounts", "SampleRow", "StepRow", "VersionRow",
+]  # fmt: skip

@@ -1,0 +1,223 @@
+"""Opening the SQLite file: checks with one clear line, durability settings, errors made ours."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spade_async.errors import LedgerError
+from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
+
+_LOG = logging.getLogger(__name__)
+
+_NETWORK_TYPES = frozenset(
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph glusterfs afs fuse.sshfs fuse.s3fs".split()
+)
+_BUSY_S = 10.0
+
+
+@contextmanager
+def ledger_errors(path: Path, what: str) -> Iterator[None]:
+    """Turn SQLite's exceptions into one `LedgerError` line with the next move."""
+    try:
+        yield
+    except sqlite3.OperationalError as cause:
+        raise LedgerError(
+            f"ledger {path}: {what}: {cause}; check free space and permissions of its folder"
+        ) from cause
+    except sqlite3.DatabaseError as cause:
+        raise LedgerError(
+            f"ledger {path}: {what}: {cause}; restore the file from a copy or start a new run folder"
+        ) from cause
+    except (sqlite3.Error, OverflowError) as cause:
+        raise LedgerError(f"ledger {path}: {what}: {cause}") from cause
+
+
+def plain_text(text: str) -> str:
+    """Text that SQLite can store: lone surrogates (hostile output) become backslash escapes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+class Connection:
+    """One SQLite connection; every statement goes through here."""
+
+    def __init__(self, path: Path, raw: sqlite3.Connection) -> None:
+        self.path = path
+        self.raw = raw
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """All rows of a SELECT."""
+        with ledger_errors(self.path, "reading"):
+            return self.raw.execute(sql, values).fetchall()
+
+    def row(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
+        """First row of a SELECT, or None."""
+        with ledger_errors(self.path, "reading"):
+            found: sqlite3.Row | None = self.raw.execute(sql, values).fetchone()
+            return found
+
+    def number(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """The one integer of a SELECT."""
+        row = self.row(sql, values)
+        return 0 if row is None or row[0] is None else int(row[0])
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement; number of changed rows."""
+        with ledger_errors(self.path, "writing"):
+            return self.raw.execute(sql, [_plain(value) for value in values]).rowcount
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Run a statement per row; number of changed rows."""
+        with ledger_errors(self.path, "writing"):
+            plain = [[_plain(value) for value in row] for row in rows]
+            return self.raw.executemany(sql, plain).rowcount
+
+    def close(self) -> None:
+        """Close; the last connection folds the write-ahead log into the file."""
+        with ledger_errors(self.path, "closing"):
+            self.raw.close()
+
+
+def _plain(value: Any) -> Any:
+    return plain_text(value) if isinstance(value, str) else value
+
+
+def create_file(path: Path, config_digest: str) -> None:
+    """Make an empty ledger; it appears under its name only when complete.
+
+    Raises:
+        LedgerError: there is one already, or the folder cannot be written.
+    """
+    if path.exists():
+        raise LedgerError(f"ledger {path} exists already: resume the run or choose another folder")
+    draft = path.with_name(path.name + ".new")
+    with ledger_errors(path, "creating"):
+        try:
+            for leftover in (draft, draft.with_name(draft.name + "-wal")):
+                leftover.unlink(missing_ok=True)
+        except OSError as cause:
+            raise LedgerError(f"ledger {path} cannot be created: {cause}") from cause
+        raw = sqlite3.connect(draft, isolation_level=None)
+        try:
+            raw.executescript(
+                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA journal_mode = WAL;"
+                f"PRAGMA synchronous = FULL; BEGIN; {TABLES} COMMIT;"
+            )
+            facts = [("schema", str(SCHEMA_VERSION)), ("config_digest", config_digest)]
+            raw.executemany("INSERT INTO meta VALUES (?, ?)", facts)
+        finally:
+            raw.close()
+    os.replace(draft, path)
+    _sync_folder(path.parent)
+
+
+def open_file(path: Path, *, read_only: bool) -> Connection:
+    """Open and check an existing ledger.
+
+    Raises:
+        LedgerError: no such file, not a ledger, damaged, or written by a newer program.
+    """
+    if not path.is_file():
+        raise LedgerError(f"ledger {path} does not exist: is this a run folder?")
+    with ledger_errors(path, "opening"):
+        connection = Connection(path, _connect(path, read_only=read_only))
+    try:
+        _check(connection, thorough=not read_only)
+    except BaseException:
+        connection.raw.close()
+        raise
+    return connection
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    uri = path.resolve().as_uri()
+    if not read_only:
+        raw = sqlite3.connect(uri + "?mode=rw", uri=True, isolation_level=None, timeout=_BUSY_S)
+        raw.execute("PRAGMA journal_mode = WAL").fetchone()
+        raw.execute("PRAGMA synchronous = NORMAL")
+        raw.execute(f"PRAGMA journal_size_limit = {64 << 20}")
+    else:
+        raw = sqlite3.connect(uri + "?mode=ro", uri=True, isolation_level=None, timeout=_BUSY_S)
+        log = path.with_name(path.name + "-wal")
+        is_folder_writable = os.access(path.parent, os.W_OK)
+        if not is_folder_writable and not (log.exists() and log.stat().st_size):
+            # A read-only folder cannot hold the shared index of a log; without a log none is needed.
+            raw.close()
+            raw = sqlite3.connect(uri + "?mode=ro&immutable=1", uri=True, isolation_level=None)
+    raw.row_factory = sqlite3.Row
+    raw.execute("PRAGMA cache_size = -16384")
+    return raw
+
+
+def _check(connection: Connection, *, thorough: bool) -> None:
+    path = connection.path
+    if connection.number("PRAGMA application_id") != APPLICATION_ID:
+        raise LedgerError(f"ledger {path} is not a ledger of this program: check the path")
+    if thorough:
+        found = connection.row("PRAGMA quick_check(1)")
+        if found is None or found[0] != "ok":
+            detail = "no answer" if found is None else str(found[0])[:200].replace("\n", " ")
+            raise LedgerError(
+                f"ledger {path} is damaged ({detail}): restore it from a copy or start a new run"
+            )
+    row = connection.row("SELECT value FROM meta WHERE key = 'schema'")
+    schema = None if row is None else row[0]
+    if schema is None or not str(schema).isdigit():
+        raise LedgerError(f"ledger {path} is damaged (schema {schema!r}): start a new run folder")
+    if int(schema) != SCHEMA_VERSION:
+        relation = "a newer" if int(schema) > SCHEMA_VERSION else "an older"
+        raise LedgerError(
+            f"ledger {path} has schema {schema}, written by {relation} program; this one reads "
+            f"{SCHEMA_VERSION}: use the version that wrote it"
+        )
+
+
+def warn_if_network(path: Path) -> str | None:
+    """Log once when the ledger stands on a network file system; its type, or None.
+
+    SQLite's locks and fsync promises do not hold there, so a kill may lose committed samples.
+    """
+    kind = _file_system(path.resolve())
+    if kind not in _NETWORK_TYPES:
+        return None
+    _LOG.warning(
+        "ledger %s is on a network file system (%s): commits may not survive a crash; "
+        "keep the run folder on a local disk", path, kind,
+    )  # fmt: skip
+    return kind
+
+
+def _file_system(path: Path) -> str:
+    """Type of the file system that holds `path`, "" when unknown (not Linux)."""
+    best, kind = "", ""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        mount = fields[4].replace("\\040", " ")
+        is_above = path.is_relative_to(mount)
+        if is_above and len(mount) >= len(best):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,68 @@
+"""A token trace as one compact block: the arrays of the link's packed block, compressed.
+
+Logged versions repeat over a sample, so level 1 of zlib already takes most of the bytes away.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from spade_async.errors import TransportError
+from spade_async.transport.block import ArraySpec, pack_arrays, unpack_arrays
+from spade_async.types import TokenTrace
+
+_HEAD = struct.Struct("<4sII")
+"""Magic, number of tokens [L], CRC-32 of the packed (uncompressed) block."""
+_MAGIC = b"TRC1"
+_DTYPES = ("i4", "u1", "f4", "i8")
+
+
+def pack_trace(trace: TokenTrace) -> bytes:
+    """Bytes of a trace.
+
+    Raises:
+        ValueError: the arrays have unequal lengths or a wrong dtype.
+    """
+    arrays = [trace.token_ids, trace.loss_mask, trace.generator_logprobs, trace.versions]
+    length = len(trace.token_ids)
+    try:
+        specs, block = pack_arrays(list(zip(_FIELDS, arrays, strict=True)))
+    except TransportError as cause:
+        raise ValueError(str(cause)) from cause
+    for spec, dtype in zip(specs, _DTYPES, strict=True):
+        if spec.dtype != dtype or spec.shape != (length,):
+            raise ValueError(f"trace.{spec.name}: {spec.dtype}{spec.shape}, not {dtype}({length},)")
+    return _HEAD.pack(_MAGIC, length, zlib.crc32(block)) + zlib.compress(block, 1)
+
+
+def unpack_trace(stored: bytes) -> TokenTrace:
+    """Inverse of `pack_trace`.
+
+    Raises:
+        ValueError: damaged bytes.
+    """
+    if len(stored) < _HEAD.size:
+        raise ValueError(f"{len(stored)} bytes are too few")
+    magic, length, checksum = _HEAD.unpack_from(stored)
+    if magic != _MAGIC:
+        raise ValueError("wrong magic")
+    try:
+        block = zlib.decompress(memoryview(stored)[_HEAD.size :])
+        if zlib.crc32(block) != checksum:
+            raise ValueError("wrong checksum")
+        arrays = unpack_arrays(_specs(length), block)
+    except (zlib.error, TransportError) as cause:
+        raise ValueError(str(cause)) from cause
+    return TokenTrace(**{name: arrays[name] for name in _FIELDS})
+
+
+_FIELDS = ("token_ids", "loss_mask", "generator_logprobs", "versions")
+
+
+def _specs(length: int) -> list[ArraySpec]:
+    specs, offset = [], 0
+    for name, dtype in zip(_FIELDS, _DTYPES, strict=True):
+        specs.append(ArraySpec(name, dtype, (length,), offset))
+        offset += -(-length * int(dtype[1]) // 8) * 8
+    return specs
