@@ -1,0 +1,1 @@
+"""The role that acts in environments: prompt, action and episode."""

@@ -1,0 +1,1 @@
+"""The role that writes environments: prompt, parsing, hint and pay."""

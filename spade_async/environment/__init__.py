@@ -1,0 +1,1 @@
+"""Environments: the contract of a program, its validation in the jail, metered jail sessions."""

@@ -1,0 +1,53 @@
+"""Builds the `TokenTrace` of one sample from prompt pieces and generations, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spade_async.engine.protocol import Generation
+from spade_async.types import NO_VERSION, TokenTrace
+
+
+class TraceBuilder:
+    """Grows a trace; `ids` is at any time the exact prompt of the next request."""
+
+    def __init__(self, prompt_ids: list[int]) -> None:
+        self.ids: list[int] = []
+        self._mask: list[NDArray[np.uint8]] = []
+        self._logprobs: list[NDArray[np.float32]] = []
+        self._versions: list[NDArray[np.int64]] = []
+        self.add_given(prompt_ids)
+
+    def add_given(self, ids: list[int]) -> None:
+        """Append tokens no policy sampled (prompt, observation)."""
+        self.ids += ids
+        self._mask.append(np.zeros(len(ids), np.uint8))
+        self._logprobs.append(np.zeros(len(ids), np.float32))
+        self._versions.append(np.full(len(ids), NO_VERSION, np.int64))
+
+    def add_sampled(self, generation: Generation) -> None:
+        """Append what the engine sampled, verbatim.
+
+        Raises:
+            ValueError: the engine's arrays have different lengths.
+        """
+        num = len(generation.token_ids)
+        if not num == len(generation.logprobs) == len(generation.versions):
+            raise ValueError(
+                f"generation of {num} tokens has {len(generation.logprobs)} log-probabilities "
+                f"and {len(generation.versions)} versions"
+            )
+        self.ids += [int(token) for token in generation.token_ids]
+        self._mask.append(np.ones(num, np.uint8))
+        self._logprobs.append(np.asarray(generation.logprobs, np.float32))
+        self._versions.append(np.asarray(generation.versions, np.int64))
+
+    def build(self) -> TokenTrace:
+        """The trace so far."""
+        return TokenTrace(
+            token_ids=np.asarray(self.ids, np.int32),
+            loss_mask=np.concatenate(self._mask),
+            generator_logprobs=np.concatenate(self._logprobs),
+            versions=np.concatenate(self._versions),
+        )

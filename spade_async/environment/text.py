@@ -1,0 +1,28 @@
+"""Bounded, printable forms of untrusted text for logs, transcripts and reasons."""
+
+from __future__ import annotations
+
+import re
+
+TRANSCRIPT_CHARS = 400
+"""Longest text of one field of a transcript."""
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def clean(text: str, limit: int = TRANSCRIPT_CHARS) -> str:
+    """The text without control characters, bidi marks and lone surrogates, cut at `limit`.
+
+    New lines and tabs stay. A cut text ends in an ellipsis and has exactly `limit` characters.
+    """
+    kept = _CONTROL.sub("", text[: 2 * limit])
+    if len(kept) > limit or len(text) > 2 * limit:
+        return kept[: limit - 1] + "…"
+    return kept
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """`clean` with all white space folded to single spaces."""
+    return clean(" ".join(text[: 4 * limit].split()), limit)
