@@ -1,0 +1,221 @@
+//! What takes rights away: limits, identity, capabilities, Landlock, the empty root, filters.
+
+use std::ffi::CString;
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::io::own;
+use super::{check, check_long};
+
+/// Close every descriptor from `first` on.
+pub fn close_from(first: RawFd) -> Result<()> {
+    // SAFETY: takes numbers; callers own nothing from `first` on that is used later.
+    check_long(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
+}
+
+/// Make `from` descriptor `to` as well.
+pub fn duplicate_to(from: RawFd, to: RawFd) -> Result<()> {
+    // SAFETY: takes numbers.
+    check(unsafe { libc::dup3(from, to, 0) }).map(drop)
+}
+
+/// Set soft and hard limit of a resource.
+pub fn limit(resource: libc::__rlimit_resource_t, value: u64) -> Result<()> {
+    let both = libc::rlimit {
+        rlim_cur: value,
+        rlim_max: value,
+    };
+    // SAFETY: `both` lives through the call.
+    check(unsafe { libc::setrlimit(resource, &raw const both) }).map(drop)
+}
+
+/// Become user and group `id` for good, with no further groups. Clears all capabilities.
+pub fn become_user(id: u32) -> Result<()> {
+    // SAFETY: an empty list of groups needs no pointer; the process has one thread, so the raw
+    // calls, which change the calling thread alone, change the process.
+    unsafe {
+        check_long(libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()))?;
+        check_long(libc::syscall(libc::SYS_setresgid, id, id, id))?;
+        check_long(libc::syscall(libc::SYS_setresuid, id, id, id))?;
+    }
+    Ok(())
+}
+
+/// Drop every capability.
+pub fn drop_capabilities() -> Result<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    let header = Header {
+        version: 0x2008_0522,
+        pid: 0,
+    };
+    let none = [[0u32; 3]; 2];
+    // SAFETY: version 3 reads two triples, which `none` holds; both live through the call.
+    check_long(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })
+        .map(drop)
+}
+
+/// No program run later gains rights.
+pub fn no_new_privileges() -> Result<()> {
+    // SAFETY: takes numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Version of Landlock the kernel offers.
+pub fn landlock_version() -> Result<u32> {
+    const VERSION: u32 = 1;
+    let none = ptr::null::<u8>();
+    // SAFETY: with the version flag the kernel reads no attributes.
+    check_long(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION) })
+        .map(|version| version as u32)
+}
+
+/// Enter a Landlock domain that grants nothing: no file, no TCP port, no signal outwards.
+pub fn landlock_nothing(version: u32) -> Result<()> {
+    #[repr(C)]
+    struct Attributes {
+        access_fs: u64,
+        access_net: u64,
+        scoped: u64,
+    }
+    let num_fs = match version {
+        1 => 13,
+        2 => 14,
+        3 | 4 => 15,
+        _ => 16,
+    };
+    let attributes = Attributes {
+        access_fs: (1 << num_fs) - 1,
+        access_net: if version >= 4 { 3 } else { 0 },
+        scoped: if version >= 6 { 3 } else { 0 },
+    };
+    let size = match version {
+        ..=3 => 8usize,
+        4 | 5 => 16,
+        _ => 24,
+    };
+    // SAFETY: `attributes` holds `size` bytes and lives through the call; the ruleset descriptor
+    // is owned at once.
+    unsafe {
+        let call = libc::SYS_landlock_create_ruleset;
+        let fd = check_long(libc::syscall(call, &raw const attributes, size, 0u32))?;
+        let ruleset = own(fd as RawFd);
+        check_long(libc::syscall(
+            libc::SYS_landlock_restrict_self,
+            ruleset.as_raw_fd(),
+            0u32,
+        ))?;
+    }
+    Ok(())
+}
+
+/// Install a system call filter on top of those that hold.
+pub fn install_filter(program: &seccompiler::BpfProgram) -> Result<()> {
+    seccompiler::apply_filter(program).map_err(|error| match error {
+        seccompiler::Error::Prctl(source) | seccompiler::Error::Seccomp(source) => source,
+        other => Error::other(other.to_string()),
+    })
+}
+
+/// Make an empty read-only file system the root of this process's own mount namespace.
+pub fn empty_root() -> Result<()> {
+    let place = ["/tmp", "/mnt", "/var", "/proc"]
+        .into_iter()
+        .find(|path| std::path::Path::new(path).is_dir())
+        .ok_or_else(|| Error::other("no folder to mount on"))?;
+    let text = |s: &str| CString::new(s).map_err(Error::other);
+    let (root, place, tmpfs) = (text("/")?, text(place)?, text("tmpfs")?);
+    let (options, dot, none) = (text("size=4k,mode=555")?, text(".")?, ptr::null());
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: all strings live through the calls; a null data pointer means no options.
+    unsafe {
+        // No mount of ours may travel back to the host's namespace.
+        check(libc::mount(
+            none,
+            root.as_ptr(),
+            none,
+            libc::MS_REC | libc::MS_PRIVATE,
+            ptr::null(),
+        ))?;
+        check(libc::mount(
+            tmpfs.as_ptr(),
+            place.as_ptr(),
+            tmpfs.as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        ))?;
+        check(libc::chdir(place.as_ptr()))?;
+        check_long(libc::syscall(
+            libc::SYS_pivot_root,
+            dot.as_ptr(),
+            dot.as_ptr(),
+        ))?;
+        check(libc::umount2(dot.as_ptr(), libc::MNT_DETACH))?;
+        check(libc::chdir(root.as_ptr()))?;
+        let again = flags | libc::MS_REMOUNT | libc::MS_RDONLY;
+        check(libc::mount(none, root.as_ptr(), none, again, ptr::null()))?;
+    }
+    Ok(())
+}
+
+/// Raw attempts of a locked worker, for the self-test: the error number of each, 0 if it passed.
+pub fn attempt(name: &str) -> i32 {
+    let path = c"/";
+    // SAFETY: each call either takes numbers or a string that lives through it; those that could
+    // harm us (fork, exec) are made only in a throw-away worker, with arguments that do nothing.
+    let code = unsafe {
+        match name {
+            "openat" => libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), 0),
+            "socket" => libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, 0),
+            "execve" => libc::syscall(
+                libc::SYS_execve,
+                path.as_ptr(),
+                ptr::null::<u8>(),
+                ptr::null::<u8>(),
+            ),
+            "ptrace" => libc::syscall(libc::SYS_ptrace, 0, 0, 0, 0),
+            "kill" => libc::syscall(libc::SYS_kill, i32::MAX, 0),
+            "unshare" => libc::syscall(libc::SYS_unshare, libc::CLONE_NEWUSER),
+            "clone3" => libc::syscall(libc::SYS_clone3, ptr::null::<u8>(), 0),
+            "clone" => libc::syscall(
+                libc::SYS_clone,
+                libc::CLONE_NEWNS | libc::CLONE_FS,
+                0,
+                0,
+                0,
+                0,
+            ),
+            "seccomp" => libc::syscall(libc::SYS_seccomp, 2, 0, 0),
+            "bpf" => libc::syscall(libc::SYS_bpf, 0, 0, 0),
+            "io_uring_setup" => libc::syscall(libc::SYS_io_uring_setup, 0, 0),
+            "mprotect" => libc::syscall(libc::SYS_mprotect, 0, 0, libc::PROT_EXEC),
+            "mmap" => libc::syscall(
+                libc::SYS_mmap,
+                0,
+                4096,
+                libc::PROT_READ | libc::PROT_EXEC,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            ),
+            _ => return libc::EINVAL,
+        }
+    };
+    if code < 0 {
+        Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EINVAL)
+    } else {
+        0
+    }
+}
+
+/// Keep a descriptor open for good (the worker's socket, owned by its number from here on).
+pub fn keep(fd: OwnedFd) -> RawFd {
+    use std::os::fd::IntoRawFd;
+    fd.into_raw_fd()
+}

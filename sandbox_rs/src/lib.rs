@@ -1,0 +1,21 @@
+//! The jail of spade-async.
+//!
+//! The host process never forks. It execs a single-threaded *broker* (`broker`), which starts a
+//! *template* (`template`): a Python interpreter with everything imported that locks itself and
+//! forks one *worker* (`worker`) per episode. The host (`pool`) talks to each worker over one
+//! socket; what becomes of untrusted code is an `outcome`, our own faults are an `error`.
+#![deny(unsafe_code)]
+
+pub mod broker;
+pub mod capability;
+pub mod error;
+pub mod jail;
+pub mod limits;
+pub mod outcome;
+pub mod policy;
+pub mod pool;
+pub mod protocol;
+pub mod python;
+pub mod stats;
+pub mod template;
+pub mod worker;

@@ -1,0 +1,198 @@
+//! The template: a Python interpreter with everything imported that locks itself, then forks one
+//! worker per request of the broker. Runs trusted code only.
+//!
+//! Packets on descriptor 0. In: the limits as TOML, then `S` + id per worker. Out: `H` + report as
+//! TOML when ready, `W` + id + pid with the worker's socket and pidfd, `E` + id + text when a fork
+//! failed, `F` + text when the template cannot serve at all.
+
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::capability::Report;
+use crate::jail::child::lock_worker;
+use crate::jail::plan::{Plan, lock_template};
+use crate::jail::sys::{io, process};
+use crate::limits::Limits;
+use crate::policy;
+use crate::worker;
+
+const RUNNER: &str = include_str!("../runner/runner.py");
+const CONTROL: i32 = 0;
+/// Longest packet of the control sockets.
+pub const PACKET_BYTES: usize = 64 << 10;
+
+/// Run as the template. Never returns.
+pub fn main(py: Python<'_>) -> ! {
+    let text = match run(py) {
+        Ok(()) => process::leave(0),
+        Err(text) => text,
+    };
+    let mut packet = b"F".to_vec();
+    packet.extend_from_slice(text.as_bytes());
+    packet.truncate(4096);
+    let _ = io::send_with(CONTROL, &packet, &[], true);
+    process::leave(1)
+}
+
+fn run(py: Python<'_>) -> Result<(), String> {
+    process::die_with_parent().map_err(|e| e.to_string())?;
+    let mut buffer = vec![0; PACKET_BYTES];
+    let (length, _) = io::recv_with(CONTROL, &mut buffer, true).map_err(|e| e.to_string())?;
+    let text = std::str::from_utf8(&buffer[..length]).map_err(|e| e.to_string())?;
+    let (flags, text) = text.split_once('\n').ok_or("no flags before the limits")?;
+    let limits: Limits = toml::from_str(text).map_err(|e| e.to_string())?;
+    let handlers = prepare(py, &limits).map_err(|e| format!("the runner cannot start: {e}"))?;
+    let filters = policy::filters().map_err(|e| e.to_string())?;
+
+    let mut plan = Plan {
+        cpu_s: limits.lifetime_cpu_s(),
+        own_user: flags.contains("root") && !limits.lacks("identity"),
+        die_with_parent: !flags.contains("pids"),
+        clone_flags: if limits.lacks("worker_pid_namespace") {
+            0
+        } else {
+            libc::CLONE_NEWPID
+        },
+        thread_id_address: process::thread_id_address(),
+        filters,
+    };
+    let mut report = Report::default();
+    lock_template(&limits, &plan.filters, own_bytes()?, &mut report);
+    if report.holds("seccomp") {
+        self_test(&mut plan, &mut report)?;
+    }
+    let mut packet = b"H".to_vec();
+    packet.extend_from_slice(
+        toml::to_string(&report)
+            .map_err(|e| e.to_string())?
+            .as_bytes(),
+    );
+    io::send_with(CONTROL, &packet, &[], true).map_err(|e| e.to_string())?;
+    serve(py, &handlers, &plan, &limits, &mut buffer)
+}
+
+fn prepare<'py>(py: Python<'py>, limits: &Limits) -> PyResult<Bound<'py, PyTuple>> {
+    let code = CString::new(RUNNER)?;
+    let module = PyModule::from_code(py, &code, c"<runner>", c"spade_runner")?;
+    let arguments = (&limits.imports, &limits.import_paths, limits.max_turns);
+    let handlers = module.getattr("prepare")?.call1(arguments)?;
+    Ok(handlers.cast_into::<PyTuple>()?)
+}
+
+/// Size of this process's address space.
+fn own_bytes() -> Result<u64, String> {
+    let text = std::fs::read_to_string("/proc/self/statm").map_err(|e| format!("statm: {e}"))?;
+    let pages = text
+        .split(' ')
+        .next()
+        .and_then(|word| word.parse::<u64>().ok());
+    pages
+        .map(|count| count * 4096)
+        .ok_or_else(|| "statm: no size".to_owned())
+}
+
+/// Fork a throw-away worker that tries what must be refused. Finds out about PID namespaces too.
+fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
+    let mut child = fork(plan, 0);
+    if child.is_err() && plan.clone_flags != 0 {
+        let why = child
+            .as_ref()
+            .map(|_| ())
+            .map_err(|e| std::io::Error::other(e.to_string()));
+        report.note("worker_pid_namespace", &why, "");
+        plan.clone_flags = 0;
+        child = fork(plan, 0);
+    } else if plan.clone_flags == 0 {
+        let why: std::io::Result<()> = Err(std::io::Error::other("left out on purpose"));
+        report.note("worker_pid_namespace", &why, "");
+    } else {
+        report.note(
+            "worker_pid_namespace",
+            &Ok(()),
+            "each worker is alone in its own",
+        );
+    }
+    let child = child.map_err(|e| format!("the first fork failed: {e}"))?;
+    let Some(child) = child else {
+        worker::self_test()
+    };
+    let mut text = [0; 256];
+    let answered = io::poll_readable(&[child.socket.as_raw_fd()], Some(Duration::from_secs(5)));
+    let _ = io::poll_readable(&[child.pidfd.as_raw_fd()], Some(Duration::from_secs(5)));
+    let length = match answered {
+        Ok(ready) if ready[0] => io::read(child.socket.as_raw_fd(), &mut text).unwrap_or(0),
+        _ => 0,
+    };
+    let passed = String::from_utf8_lossy(&text[..length]).trim().to_owned();
+    let verdict = match (length, passed.is_empty()) {
+        (0, _) => Err(std::io::Error::other("the worker could not lock itself")),
+        (_, true) => Ok(()),
+        (_, false) => Err(std::io::Error::other(format!("not refused: {passed}"))),
+    };
+    report.note("self_test", &verdict, "13 forbidden calls were refused");
+    Ok(())
+}
+
+struct Forked {
+    pid: i32,
+    pidfd: std::os::fd::OwnedFd,
+    socket: std::os::fd::OwnedFd,
+}
+
+/// Fork and lock a worker; `None` in the worker itself.
+fn fork(plan: &Plan, id: u32) -> std::io::Result<Option<Forked>> {
+    let (host, own) = io::socket_pair(false)?;
+    match process::clone_interpreter(plan.clone_flags, plan.thread_id_address)? {
+        process::Cloned::Parent(pid, pidfd) => Ok(Some(Forked {
+            pid,
+            pidfd,
+            socket: host,
+        })),
+        process::Cloned::Child => {
+            if lock_worker(plan, own.as_raw_fd(), id).is_err() {
+                process::leave(71);
+            }
+            std::mem::forget((host, own)); // their numbers mean something else by now
+            Ok(None)
+        }
+    }
+}
+
+fn serve(
+    py: Python<'_>,
+    handlers: &Bound<'_, PyTuple>,
+    plan: &Plan,
+    limits: &Limits,
+    buffer: &mut [u8],
+) -> Result<(), String> {
+    loop {
+        let (length, _) = io::recv_with(CONTROL, buffer, true).map_err(|e| e.to_string())?;
+        if length == 0 {
+            return Ok(()); // the broker is gone
+        }
+        let Some(id) = buffer[1..length].try_into().ok().map(u32::from_le_bytes) else {
+            return Err("a malformed request of the broker".to_owned());
+        };
+        let sent = match fork(plan, id) {
+            Ok(None) => worker::serve(py, handlers, limits),
+            Ok(Some(forked)) => {
+                let mut packet = b"W".to_vec();
+                packet.extend_from_slice(&id.to_le_bytes());
+                packet.extend_from_slice(&forked.pid.to_le_bytes());
+                let fds = [forked.socket.as_raw_fd(), forked.pidfd.as_raw_fd()];
+                io::send_with(CONTROL, &packet, &fds, true)
+            }
+            Err(error) => {
+                let mut packet = b"E".to_vec();
+                packet.extend_from_slice(&id.to_le_bytes());
+                packet.extend_from_slice(error.to_string().as_bytes());
+                io::send_with(CONTROL, &packet, &[], true)
+            }
+        };
+        sent.map_err(|e| e.to_string())?;
+    }
+}

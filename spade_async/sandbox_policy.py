@@ -1,0 +1,126 @@
+"""Limits of a sandbox pool, and checks of what callers want to send into it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import dataclass
+
+_SEED_BITS = 1 << 20
+
+
+@dataclass(frozen=True)
+class SandboxPolicy:
+    """Limits of one pool. Checked when it is made."""
+
+    level: str = "auto"
+    """"auto" runs with the layers this machine gives and says which; "strict" refuses to start
+    without all of them. Neither runs without seccomp."""
+    num_workers: int = 16
+    """Most live sessions at once."""
+    spares: int = 8
+    """Workers kept ready beyond the live ones."""
+    queue: int = 1024
+    """Sessions that may wait for a worker; one more raises `SandboxBusy`."""
+    wall_s_per_call: float = 2.0
+    cpu_s_per_call: float = 1.0
+    load_wall_s: float = 3.0
+    """Wall seconds, and CPU seconds, of executing the source and constructing the environment."""
+    memory_bytes: int = 256 << 20
+    """Address space of a worker above what the interpreter itself has."""
+    reply_bytes: int = 64 << 10
+    """Longest text of a reply."""
+    source_bytes: int = 256 << 10
+    action_bytes: int = 64 << 10
+    max_turns: int = 25
+    """Turn budget handed to constructors that demand `max_turns`; also bounds the CPU of a life."""
+    python: str | None = None
+    """Interpreter of broker and template; None takes the running one."""
+    imports: tuple[str, ...] = ()
+    """Further modules that environments may import, e.g. ("numpy",); costs memory per worker."""
+
+    def __post_init__(self) -> None:
+        if self.level not in ("auto", "strict"):
+            raise ValueError(f'sandbox.level={self.level!r}: choose "auto" or "strict"')
+        for name in ("num_workers", "spares", "queue", "reply_bytes", "source_bytes",
+                     "action_bytes", "max_turns"):  # fmt: skip
+            value = getattr(self, name)
+            least = 0 if name == "queue" else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"sandbox.{name}={value!r}: set an integer of at least {least}")
+            if value > 1 << 26:
+                raise ValueError(f"sandbox.{name}={value!r}: set at most {1 << 26}")
+        if not isinstance(self.memory_bytes, int) or self.memory_bytes < 1 << 20:
+            raise ValueError(
+                f"sandbox.memory_bytes={self.memory_bytes!r}: set at least {1 << 20} (1 MiB)"
+            )
+        for name in ("wall_s_per_call", "cpu_s_per_call", "load_wall_s"):
+            seconds = getattr(self, name)
+            if not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+                raise ValueError(f"sandbox.{name}={seconds!r}: set a number of seconds")
+            if not 0.001 <= seconds <= 86_400:
+                raise ValueError(f"sandbox.{name}={seconds!r}: set 0.001 to 86400 seconds")
+
+
+def limits_text(policy: SandboxPolicy, module_path: str, without: frozenset[str]) -> str:
+    """The policy as the native core reads it (TOML)."""
+    values: dict[str, object] = {
+        "strict": policy.level == "strict",
+        "num_workers": policy.num_workers,
+        "spares": policy.spares,
+        "queue": policy.queue,
+        "wall_s_per_call": float(policy.wall_s_per_call),
+        "cpu_s_per_call": float(policy.cpu_s_per_call),
+        "load_wall_s": float(policy.load_wall_s),
+        "memory_bytes": policy.memory_bytes,
+        "reply_bytes": policy.reply_bytes,
+        "source_bytes": policy.source_bytes,
+        "action_bytes": policy.action_bytes,
+        "max_turns": policy.max_turns,
+        "imports": list(policy.imports),
+        "import_paths": [path for path in sys.path if path] if policy.imports else [],
+        "python": policy.python if policy.python is not None else sys.executable,
+        "module_path": module_path,
+        "without": sorted(without),
+    }
+    # JSON writes strings, numbers, booleans and lists of strings exactly as TOML reads them.
+    return "".join(
+        f"{name} = {json.dumps(value, ensure_ascii=True)}\n" for name, value in values.items()
+    )
+
+
+def check_text(what: str, text: str, most_bytes: int) -> None:
+    """Refuse text that cannot be delivered exactly.
+
+    Raises:
+        ValueError: not a str, a lone surrogate, or longer than `most_bytes` in UTF-8.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"{what} is {type(text).__name__}: pass a str")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as cause:
+        raise ValueError(
+            f"{what} holds a lone surrogate at {cause.start}: replace it before sending"
+        ) from None
+    if size > most_bytes:
+        raise ValueError(
+            f"{what} of {size} bytes: at most {most_bytes} can be sent; shorten it or raise "
+            f"sandbox.{what}_bytes"
+        )
+
+
+def check_seed(seed: int) -> str:
+    """A seed as it travels: hexadecimal, any size up to a million bits.
+
+    Raises:
+        ValueError: not an integer, negative, or absurdly large.
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ValueError(f"seed={seed!r}: pass an int")
+    if seed < 0:
+        raise ValueError(f"seed={seed if seed > -(1 << 64) else 'below -2**64'}: pass an int >= 0")
+    if seed.bit_length() > _SEED_BITS:
+        raise ValueError(f"seed of {seed.bit_length()} bits: pass at most {_SEED_BITS} bits")
+    return f"{seed:x}"
