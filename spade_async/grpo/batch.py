@@ -74,11 +74,16 @@ class Normaliser:
         return torch.tensor([agent, designer], dtype=torch.float32)
 
 
+def num_input_tokens(sample: TrainSample) -> int:
+    """Tokens the model must read: all before the last trained one, which predicts nothing."""
+    return int(np.flatnonzero(sample.trace.loss_mask)[-1])
+
+
 def plan_micro_batches(lengths: Sequence[int], cap_tokens: int) -> list[list[int]]:
     """Indices of the samples of each micro-batch, by rising length.
 
     Args:
-        lengths: tokens of each sample.
+        lengths: tokens the model reads of each sample, see `num_input_tokens`.
         cap_tokens: most rows x longest row; only a lone sample longer than it may exceed it.
     """
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
@@ -100,7 +105,7 @@ def has_gradient(sample: TrainSample, kl_to_start: float) -> bool:
 def build_micro_batch(
     samples: Sequence[TrainSample], temperatures: dict[Role, float], pad_id: int = 0
 ) -> MicroBatch:
-    """Pad samples to the longest and flatten their trained tokens.
+    """Pad inputs to the longest and flatten the trained tokens they predict.
 
     Args:
         samples: at least one, checked by `samples.check_sample`.
@@ -108,18 +113,21 @@ def build_micro_batch(
             same one, or the ratio is wrong with unchanged weights.
         pad_id: any valid token id; never seen by a real token.
     """
-    longest = max(len(s.trace.token_ids) for s in samples)
+    longest = max(num_input_tokens(s) for s in samples)
     shape = (len(samples), longest)
     ids = np.full(shape, pad_id, dtype=np.int64)
     attention = np.zeros(shape, dtype=np.int64)
+    # The rest describes the token after each input token: the one it predicts.
     mask = np.zeros(shape, dtype=bool)
+    targets = np.zeros(shape, dtype=np.int64)
     logprobs = np.zeros(shape, dtype=np.float32)
     for row, sample in enumerate(samples):
-        length = len(sample.trace.token_ids)
-        ids[row, :length] = sample.trace.token_ids
+        length, trace = num_input_tokens(sample), sample.trace
+        ids[row, :length] = trace.token_ids[:length]
         attention[row, :length] = 1
-        mask[row, :length] = sample.trace.loss_mask.astype(bool)
-        logprobs[row, :length] = sample.trace.generator_logprobs
+        mask[row, :length] = trace.loss_mask[1 : length + 1].astype(bool)
+        targets[row, :length] = trace.token_ids[1 : length + 1]
+        logprobs[row, :length] = trace.generator_logprobs[1 : length + 1]
     rows, columns = np.nonzero(mask)
 
     def per_token(values: list[float], dtype: type) -> Tensor:
@@ -129,8 +137,8 @@ def build_micro_batch(
         token_ids_RL=torch.from_numpy(ids),
         attention_mask_RL=torch.from_numpy(attention),
         rows=torch.from_numpy(rows),
-        columns=torch.from_numpy(columns - 1),
-        targets=torch.from_numpy(ids[rows, columns]),
+        columns=torch.from_numpy(columns),
+        targets=torch.from_numpy(targets[rows, columns]),
         generator_logprobs=torch.from_numpy(logprobs[rows, columns]),
         advantages=per_token([s.advantage for s in samples], np.float32),
         temperatures=per_token([temperatures[s.role] for s in samples], np.float32),

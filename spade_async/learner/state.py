@@ -42,19 +42,18 @@ class LearnerState:
         return cls(model, make_optimizer(model, config), version)
 
     def published_tensors(self) -> dict[str, Tensor]:
-        """Weights that generators load: parameters (tied ones once) and persistent buffers.
+        """Weights that generators load, under all their names (a tied one has several).
 
         The tensors are the live ones: they must be copied before the next update.
         """
-        persistent = self.model.state_dict()
-        buffers = {n: b for n, b in self.model.named_buffers() if n in persistent}
-        return {n: p.detach() for n, p in self.model.named_parameters()} | buffers
+        return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
 
     @property
     def vocab_size(self) -> int:
         """Rows of the input embedding: ids at or above it cannot be trained."""
-        embedding = self.model.get_input_embeddings()
-        return int(embedding.weight.shape[0])
+        weight = self.model.get_input_embeddings().weight
+        assert isinstance(weight, Tensor)
+        return int(weight.shape[0])
 
 
 def load_model(folder: Path) -> PreTrainedModel:
@@ -69,6 +68,9 @@ def load_model(folder: Path) -> PreTrainedModel:
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True
         )
+    for tensor in (*model.parameters(), *model.buffers()):
+        # Loaded tensors map the file: see `checkpoint._restore`.
+        tensor.data = tensor.data.clone()
     model.eval()  # type: ignore[no-untyped-call]
     assert isinstance(model, PreTrainedModel), type(model)
     return model

@@ -22,6 +22,7 @@ from spade_async.grpo.batch import (
     Normaliser,
     build_micro_batch,
     has_gradient,
+    num_input_tokens,
     plan_micro_batches,
 )
 from spade_async.grpo.correction import truncated_weights
@@ -132,7 +133,7 @@ class Updater:
         self._state.optimizer.zero_grad(set_to_none=True)
         scale = Normaliser.of(samples).token_scale(learner.designer_weight)
         computed = [s for s in samples if has_gradient(s, learner.kl_to_start)]
-        lengths = [len(s.trace.token_ids) for s in computed]
+        lengths = [num_input_tokens(s) for s in computed]
         total = 0.0
         for indices in plan_micro_batches(lengths, learner.micro_batch_tokens):
             if should_stop():

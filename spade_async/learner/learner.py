@@ -1,0 +1,180 @@
+"""The learner without its process: start, train a batch, checkpoint, publish, report.
+
+Steps 10 and 11 of the data flow. Synchronous on purpose; `process.py` runs it in a thread and does
+the talking.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
+from spade_async.errors import WeightsError
+from spade_async.grpo.samples import NonFiniteSample, unpack
+from spade_async.learner.checkpoint import Retention, load_checkpoint, save_checkpoint, sweep
+from spade_async.learner.quarantine import set_aside
+from spade_async.learner.state import LearnerState, load_model
+from spade_async.learner.update import Updater, UpdateResult
+from spade_async.seeds import derive
+from spade_async.transport.messages import StepReport, TrainingBatch, WeightsPublished
+from spade_async.types import PolicyVersion
+from spade_async.weights.store import WeightStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where the coordinator wants the learner to stand: `Welcome.resume`, checked."""
+
+    version: PolicyVersion
+    """Version under which the loaded weights are published; the branch may be newer than the
+    checkpoint's."""
+    model_folder: Path
+    """Start model: weights when there is no checkpoint, tokenizer files, KL reference."""
+    checkpoint: str | None
+    """Folder name under checkpoints/."""
+    keep_checkpoints: tuple[str, ...]
+    """Names the ledger still refers to."""
+
+    @classmethod
+    def of(cls, resume: dict[str, Any]) -> ResumePoint:
+        """Check the fields.
+
+        Raises:
+            WeightsError: one is missing.
+        """
+        try:
+            checkpoint = resume["checkpoint"]
+            return cls(
+                version=PolicyVersion(int(resume["branch"]), int(resume["step"])),
+                model_folder=Path(resume["model_folder"]),
+                checkpoint=None if checkpoint is None else str(checkpoint),
+                keep_checkpoints=tuple(resume.get("keep_checkpoints", ())),
+            )
+        except KeyError as cause:
+            raise WeightsError(f"the coordinator's welcome lacks {cause.args[0]!r}") from cause
+
+
+class Learner:
+    """Owns the trained state of a run. Made by `start`-ing once, then `train` per batch."""
+
+    def __init__(self, config: Config, run_dir: Path, point: ResumePoint, store: WeightStore):
+        """Load the model and, from a checkpoint, everything else.
+
+        Raises:
+            WeightsError: model or checkpoint is missing, damaged or of another step.
+        """
+        self._config = config
+        self._folder = RunFolder(run_dir)
+        self._point = point
+        self._store = store
+        self._last_report: StepReport | None = None
+        sweep(self._folder.checkpoints)
+        torch.manual_seed(derive(config.run.seed, "learner"))
+        self.state = self._load()
+        start_model = load_model(point.model_folder) if config.learner.kl_to_start > 0 else None
+        self._updater = Updater(self.state, config, start_model)
+        protected = {*point.keep_checkpoints, *([point.checkpoint] if point.checkpoint else [])}
+        self._retention = Retention(self._folder.checkpoints, config.checkpoint.keep, protected)
+
+    def start(self) -> WeightsPublished:
+        """Publish the loaded weights under the resume version: the sign that training can begin."""
+        published = self._store.publish(self.state.version, self.state.published_tensors())
+        return WeightsPublished(
+            version=self.state.version.packed,
+            location=published.location,
+            digest=published.digest,
+        )
+
+    def train(
+        self,
+        batch: TrainingBatch,
+        wait_s: float = 0.0,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> StepReport:
+        """One step; a batch that was already trained gives its report again.
+
+        Args:
+            batch: must produce the step after the present one, in the same branch.
+            wait_s: how long the learner waited for it, for the report.
+            should_stop: asked between micro-batches.
+
+        Raises:
+            ValueError: the batch is malformed or not the next one (a fault of ours).
+            UpdateCancelled: `should_stop` became true; nothing changed.
+            WeightsError: weights or checkpoint cannot be written.
+        """
+        began = time.perf_counter()
+        last = self._last_report
+        if last is not None and (batch.branch, batch.step) == (last.branch, last.step):
+            log.info("batch %d.%d came again; sending its report again", batch.branch, batch.step)
+            return last
+        before = self.state.version
+        if (batch.branch, batch.step) != (before.branch, before.step + 1):
+            raise ValueError(
+                f"batch {batch.branch}.{batch.step} does not follow the learner's version {before}"
+            )
+        result = self._update(batch, should_stop)
+        metrics = dict(result.metrics)
+        quarantine = None
+        if not result.applied:
+            reason = str(result.reason)
+            log.warning("step %d: update set aside, %s", batch.step, reason)
+            quarantine = set_aside(self._folder.quarantine, batch, reason, metrics, str(before))
+        self.state.version = PolicyVersion(batch.branch, batch.step)
+        checkpoint = None
+        if batch.checkpoint:
+            checkpoint_began = time.perf_counter()
+            checkpoint = save_checkpoint(
+                self._folder.checkpoints, self.state, self._point.model_folder
+            )
+            self._retention.added(checkpoint)
+            metrics["learner/checkpoint_s"] = time.perf_counter() - checkpoint_began
+        published = self._store.publish(self.state.version, self.state.published_tensors())
+        metrics["learner/publish_s"] = published.seconds
+        self._last_report = StepReport(
+            branch=batch.branch,
+            step=batch.step,
+            applied=result.applied,
+            metrics=metrics,
+            sample_ids=list(batch.sample_ids),
+            checkpoint=checkpoint,
+            quarantine=quarantine,
+            location=published.location,
+            digest=published.digest,
+            publish_s=published.seconds,
+            busy_s=time.perf_counter() - began,
+            wait_s=wait_s,
+        )
+        return self._last_report
+
+    def _update(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> UpdateResult:
+        try:
+            samples = unpack(batch)
+        except NonFiniteSample as cause:
+            # A NaN from a generator costs this batch, not the run.
+            return UpdateResult(False, str(cause), {"learner/nonfinite": 1.0})
+        return self._updater.update(samples, batch.step, should_stop)
+
+    def _load(self) -> LearnerState:
+        point = self._point
+        if point.checkpoint is None:
+            return LearnerState.create(point.model_folder, self._config.learner, point.version)
+        folder = self._folder.checkpoints / point.checkpoint
+        state = load_checkpoint(folder, self._config.learner)
+        if state.version.step != point.version.step:
+            raise WeightsError(
+                f"checkpoint {point.checkpoint} is of step {state.version.step}, the ledger wants "
+                f"step {point.version.step}: the run folder was changed by hand"
+            )
+        state.version = point.version
+        return state

@@ -1,0 +1,179 @@
+"""The learner's process: talks to the coordinator, works in a thread.
+
+    receive loop  --TrainingBatch-->  queue  -->  work thread: Learner.train  --> StepReport --> ack
+        |-- Stop(finish): leave after the step that is running, its report flushed
+        `-- Stop(at once), SIGTERM: cancel between two micro-batches, nothing of that step applied
+
+The batch is acknowledged once its report is in the link's hands: whoever dies in between gets the
+batch, or the report, again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from spade_async.config.load import load_resolved
+from spade_async.config.schema import Config
+from spade_async.errors import SpadeError
+from spade_async.learner.learner import Learner, ResumePoint
+from spade_async.learner.progress import Progress
+from spade_async.learner.update import UpdateCancelled
+from spade_async.telemetry.logs import configure
+from spade_async.transport import lifeline
+from spade_async.transport.heartbeat import HeartbeatThread
+from spade_async.transport.link import Peer, Received
+from spade_async.transport.messages import Hello, ProcessFailed, Stop, TrainingBatch
+from spade_async.weights.folder import weights_folder
+from spade_async.weights.store import FileWeightStore
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FLUSH_S = 10.0
+"""How long a leaving learner waits for the acknowledgement of its last report."""
+
+
+def run(run_dir: Path, name: str, endpoint: str, lifeline_fd: int | None) -> int:
+    """Run the learner until it is told to stop; returns the exit status."""
+    configure(name)
+    lifeline.watch(lifeline_fd)
+    config = load_resolved(run_dir)
+    torch.set_num_threads(config.learner.threads)
+    torch.set_num_interop_threads(1)
+    transformers_logging.disable_progress_bar()
+    return asyncio.run(_run(config, run_dir, name, endpoint))
+
+
+async def _run(config: Config, run_dir: Path, name: str, endpoint: str) -> int:
+    hello = Hello(name=name, incarnation=uuid.uuid4().hex[:12], pid=os.getpid())
+    peer = await Peer.connect(endpoint, hello, config.link)
+    process = LearnerProcess(config, run_dir, peer)
+    heartbeat = HeartbeatThread(peer.post, name, process.progress.snapshot).start()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, partial(process.leave, "SIGTERM", finish=False))
+    try:
+        await process.serve()
+        return 0
+    except Exception as fault:
+        log.exception("the learner cannot go on")
+        boundary_name = type(fault).__name__
+        await peer.send(ProcessFailed(name=name, boundary=boundary_name, message=str(fault)))
+        return 1
+    finally:
+        process.progress.enter("stopping")
+        await peer.flush(FLUSH_S if not process.is_cancelled else 1.0)
+        heartbeat.stop()
+        await peer.close()
+
+
+class LearnerProcess:
+    """Connects a `Learner` to the link."""
+
+    def __init__(self, config: Config, run_dir: Path, peer: Peer):
+        self._config = config
+        self._run_dir = run_dir
+        self._peer = peer
+        self.progress = Progress()
+        self._cancel = threading.Event()
+        self._is_leaving = False
+        # None wakes the loop up to look at `_is_leaving` and at the receiving task.
+        self._batches: asyncio.Queue[Received | None] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="learn")
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether we were told to leave at once."""
+        return self._cancel.is_set()
+
+    def leave(self, reason: str, *, finish: bool) -> None:
+        """Leave after the running step (`finish`), or between two of its micro-batches."""
+        log.info("leaving %s: %s", "after the running step" if finish else "at once", reason)
+        self._is_leaving = True
+        if not finish:
+            self._cancel.set()
+        self._batches.put_nowait(None)
+
+    async def serve(self) -> None:
+        """Load, publish, then train batch after batch until told to stop.
+
+        Raises:
+            SpadeError, ValueError: a fault of ours that ends the process.
+        """
+        receiving = asyncio.create_task(self._receive())
+        try:
+            learner = await self._in_thread(self._load)
+            if not self._is_leaving:
+                await self._peer.send(await self._in_thread(learner.start))
+                log.info("version %s is published; training can begin", learner.state.version)
+            while not self._is_leaving:
+                await self._next(learner, receiving)
+        except UpdateCancelled:
+            log.info("the running step was cancelled; nothing of it was applied")
+        finally:
+            receiving.cancel()
+            with contextlib.suppress(asyncio.CancelledError, SpadeError):
+                await receiving
+            self._thread.shutdown(wait=True, cancel_futures=True)
+
+    async def _next(self, learner: Learner, receiving: asyncio.Task[None]) -> None:
+        """Wait for one batch and train it."""
+        self.progress.enter("idle", "TrainingBatch")
+        received = await self._batches.get()
+        if received is None:
+            if receiving.done():
+                receiving.result()
+            return
+        batch = received.message
+        assert isinstance(batch, TrainingBatch)
+        wait_s = self.progress.enter("working", f"step {batch.branch}.{batch.step}")
+        report = await self._in_thread(partial(learner.train, batch, wait_s, self._tick))
+        await self._peer.send(report)
+        received.ack()
+        self.progress.num_steps += 1
+        self.progress.num_tokens += int(batch.loss_mask.sum())
+
+    async def _receive(self) -> None:
+        """Sort what comes in; also while a step runs, so that `Stop` is heard at once."""
+        try:
+            while True:
+                received = await self._peer.receive()
+                message = received.message
+                if isinstance(message, TrainingBatch):
+                    self._batches.put_nowait(received)
+                    continue
+                received.ack()
+                if isinstance(message, Stop):
+                    self.leave(message.reason, finish=message.finish)
+                else:
+                    log.warning("ignored a %s: not for a learner", type(message).__name__)
+        finally:
+            self._batches.put_nowait(None)
+
+    def _tick(self) -> bool:
+        self.progress.tick()
+        return self._cancel.is_set()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _load(self) -> Learner:
+        point = ResumePoint.of(self._peer.welcome.resume)
+        store = FileWeightStore(
+            weights_folder(self._config, self._run_dir), self._config.weights.keep
+        )
+        return Learner(self._config, self._run_dir, point, store)
