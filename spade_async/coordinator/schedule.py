@@ -243,6 +243,12 @@ class Schedule:
             agent=[group.group_id for group in taken[Role.AGENT]],
         )
 
+    def begin_replay(self) -> None:
+        """A step repeats a batch of the past: its groups are not in the schedule."""
+        if self._is_training:
+            raise ValueError("begin_replay(): a batch is in training")
+        self._is_training = True
+
     def step_finished(self, learner_ordinal: int) -> None:
         """The step in training ended (applied or set aside): its batch leaves, a version exists."""
         if not self._is_training or learner_ordinal != self.learner_ordinal + 1:
@@ -319,12 +325,15 @@ class Schedule:
             for role, g in rows
         ]
 
-    def restore(self, learner_ordinal: int, groups: Iterable[OpenGroup]) -> list[str]:
+    def restore(
+        self, learner_ordinal: int, groups: Iterable[OpenGroup], *, num_replays: int = 0
+    ) -> list[str]:
         """Become the schedule of a resumed run; no weights are loaded and nothing is in training.
 
         Args:
             learner_ordinal: learner steps ever done, abandoned ones included.
             groups: a snapshot, or the same rows read from the ledger, in order of admission.
+            num_replays: steps that repeat batches of the past before any of these is taken.
 
         Returns:
             Groups that no schedule can train within the bound, left out: lost to a roll-back. Empty
@@ -341,7 +350,7 @@ class Schedule:
         lost: list[str] = []
         for row in sorted(groups, key=lambda row: row.birth):
             lane = self._agent if row.role is Role.AGENT else self._designer
-            if lane.room(row.birth, learner_ordinal) < 1:
+            if lane.room(row.birth, learner_ordinal + num_replays) < 1:
                 lost.append(row.group_id)
                 continue
             reserved = 0 if row.is_ready else row.reserved

@@ -1,0 +1,135 @@
+"""Loop 9 of design.md 4: ready groups become one training batch.
+
+The schedule says which groups and when; this file computes advantages, writes the plan to the
+ledger *before* it is sent, and builds the message. After a crash the same plan is sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from spade_async.coordinator.core import Core
+from spade_async.coordinator.schedule import Take
+from spade_async.coordinator.state import DesignGroup, PlayGroup
+from spade_async.grpo.advantage import group_advantages
+from spade_async.grpo.samples import TrainSample, pack
+from spade_async.transport.messages import TrainingBatch
+from spade_async.types import Arm, Role, TokenTrace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """One sample of a planned batch."""
+
+    sample_id: str
+    group_id: str
+    role: Role
+    advantage: float
+    staleness: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Composition of one step."""
+
+    rows: list[PlannedRow]
+    group_ids: frozenset[str]
+    replays: int | None = None
+    """Ordinal of the undone batch that this one repeats."""
+
+
+class BatchLoop:
+    """Composes the batch of the next step."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def compose(self, take: Take) -> Plan:
+        """Samples, advantages and ages of the groups that were taken, in a fixed order.
+
+        Call inside a ledger transaction: samples that cannot be trained are marked.
+        """
+        rows: list[PlannedRow] = []
+        for group_id in take.designer:
+            rows += self._designer_rows(self._core.design_groups[group_id])
+        for group_id in take.agent:
+            rows += self._agent_rows(self._core.play_groups[group_id])
+        return Plan(self._within_bound(rows), frozenset([*take.designer, *take.agent]))
+
+    def _designer_rows(self, group: DesignGroup) -> list[PlannedRow]:
+        paid = [(m.sample_id, m.reward) for m in group.members if m.reward is not None]
+        return self._rows(group.group_id, Role.DESIGNER, paid)
+
+    def _agent_rows(self, play: PlayGroup) -> list[PlannedRow]:
+        cells = [c for c in play.cells[Arm.NO_HINT] if c is not None]
+        paid = [(c.sample_id, c.episode_return) for c in cells if c.episode_return is not None]
+        return self._rows(play.group_id, Role.AGENT, paid)
+
+    def _rows(self, group_id: str, role: Role, paid: list[tuple[str, float]]) -> list[PlannedRow]:
+        core = self._core
+        advantages = group_advantages(
+            [value for _, value in paid], normalise_std=core.config.learner.normalise_std
+        )
+        now = core.schedule.learner_ordinal
+        rows = []
+        for (sample_id, _), advantage in zip(paid, advantages, strict=True):
+            sample = core.ledger.sample(sample_id)
+            assert sample is not None, f"{sample_id} is not in the ledger"
+            if sample.oldest_ordinal is None:
+                # An episode can end before the agent's first token: nothing to train.
+                core.ledger.mark_unused([sample_id], "no sampled token")
+                continue
+            age = now - sample.oldest_ordinal
+            rows.append(PlannedRow(sample_id, group_id, role, advantage, age))
+        return rows
+
+    def _within_bound(self, rows: list[PlannedRow]) -> list[PlannedRow]:
+        """Drop what is over its bound: possible only after a fall-back, counted and named."""
+        core = self._core
+        agent_bound, designer_bound = core.config.async_.bounds
+        bounds = {Role.AGENT: agent_bound, Role.DESIGNER: designer_bound}
+        kept = [r for r in rows if r.staleness <= bounds[r.role]]
+        for row in rows:
+            if row.staleness > bounds[row.role]:
+                core.counters["tokens_discarded_for_age"] += self._num_tokens(row.sample_id)
+                core.ledger.mark_unused([row.sample_id], "over its staleness bound")
+                log.error(
+                    "sample %s is %d steps old, bound %d: not trained",
+                    row.sample_id,
+                    row.staleness,
+                    bounds[row.role],
+                )
+        return kept
+
+    def _num_tokens(self, sample_id: str) -> int:
+        sample = self._core.ledger.sample(sample_id)
+        return 0 if sample is None else sample.num_trained_tokens
+
+    def _trace(self, sample_id: str) -> TokenTrace:
+        trace = self._core.ledger.trace(sample_id)
+        assert trace is not None, f"{sample_id}: its tokens are not in the ledger"
+        return trace
+
+    def message(self, plan: Plan, *, branch: int, step: int) -> TrainingBatch:
+        """The message for a plan; traces come from the ledger."""
+        core = self._core
+        samples = [
+            TrainSample(
+                sample_id=row.sample_id,
+                role=row.role,
+                advantage=row.advantage,
+                staleness=row.staleness,
+                trace=self._trace(row.sample_id),
+            )
+            for row in plan.rows
+        ]
+        last = step >= core.config.train.steps
+        return TrainingBatch(
+            branch=branch,
+            step=step,
+            checkpoint=last or step % core.config.checkpoint.every == 0,
+            **pack(samples),
+        )

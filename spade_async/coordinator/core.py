@@ -1,0 +1,72 @@
+"""What the coordinator's loops share: one place for the state of a run, no behaviour of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
+from spade_async.coordinator.dispatch import Dispatcher
+from spade_async.coordinator.schedule import Schedule
+from spade_async.coordinator.state import DesignGroup, PlayGroup
+from spade_async.coordinator.versions import VersionBook
+from spade_async.coordinator.window import StepWindow
+from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
+from spade_async.domain import Domain
+from spade_async.grounding.corpus import Corpus
+from spade_async.grounding.memory import Memory
+from spade_async.ledger import Ledger
+
+
+@dataclass(slots=True)
+class Core:
+    """State of a run in the coordinator's memory; the ledger is its durable form."""
+
+    config: Config
+    folder: RunFolder
+    ledger: Ledger
+    schedule: Schedule
+    versions: VersionBook
+    dispatcher: Dispatcher
+    domain: Domain
+    corpus: Corpus
+    memory: Memory
+    skeletons: SkeletonWindow
+    quota: SkeletonQuota
+    window: StepWindow = field(default_factory=StepWindow)
+    design_groups: dict[str, DesignGroup] = field(default_factory=dict)
+    play_groups: dict[str, PlayGroup] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
+    """Totals over the life of the run; saved with every step."""
+    alerts: list[str] = field(default_factory=list)
+    next_number: int = 0
+    """Number of the next group; grows over resumes, so that ids are never reused."""
+    branch: int = 0
+    step: int = 0
+    """Learner step of the newest weights, (branch, step)."""
+    is_stopping: bool = False
+    """No new work is admitted."""
+
+    def take_number(self) -> int:
+        """A fresh group number."""
+        self.next_number += 1
+        return self.next_number - 1
+
+    def min_version(self, birth: int) -> int:
+        """Packed version a generator must have loaded for a group of that birth."""
+        return self.versions.newest(birth).packed
+
+    def save_state(self) -> None:
+        """Write what is not in tables of its own; call inside a ledger transaction."""
+        state: dict[str, Any] = {
+            "corpus": self.corpus.state(),
+            "memory": self.memory.state(),
+            "skeletons": self.skeletons.state(),
+            "quota": self.quota.state(),
+        }
+        for key, value in state.items():
+            self.ledger.put_state(key, value)
+        self.ledger.put_state("counters", dict(self.counters))
+        self.ledger.put_state("next_number", self.next_number)

@@ -1,0 +1,116 @@
+"""Hands tasks to generators, by credit and in order of need; cuts stragglers by name.
+
+Owns the queue of tasks that nobody works on and the table of those somebody does. Guarantees: a
+generator never holds more than its credit; evaluation goes first, then plays of the oldest design,
+then designs. When a generator dies its tasks stay in the table (a dead part ends the run for now).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from dataclasses import dataclass, field
+
+from spade_async.transport.link import Hub
+from spade_async.transport.messages import DesignTask, PlayTask
+
+EVALUATION, PLAY, DESIGN = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Task:
+    """One task and what is still expected of it."""
+
+    message: DesignTask | PlayTask
+    waiting_for: set[int]
+    """Indices of results that are not in (a design has the single index 0)."""
+    submitted_s: float = field(default_factory=time.monotonic)
+    sent_s: float | None = None
+    peer: str | None = None
+
+    @property
+    def task_id(self) -> str:
+        """Id of the task's message."""
+        return self.message.task_id
+
+
+class Dispatcher:
+    """Queue, credit and table of running tasks."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._queue: list[tuple[tuple[int, int], int, Task]] = []
+        self._order = itertools.count()
+        self._credit: dict[str, int] = {}
+        self._held: dict[str, int] = {}
+        self.running: dict[str, Task] = {}
+
+    def submit(self, task: Task, *, kind: int, number: int) -> None:
+        """Queue a task; `number` is that of its design group, lower goes first."""
+        heapq.heappush(self._queue, ((kind, number), next(self._order), task))
+
+    def set_credit(self, peer: str, tasks: int) -> None:
+        """A generator says how many tasks it may hold in all."""
+        self._credit[peer] = tasks
+        self._held.setdefault(peer, 0)
+
+    @property
+    def num_waiting(self) -> int:
+        """Tasks nobody works on."""
+        return len(self._queue)
+
+    @property
+    def num_idle_credit(self) -> int:
+        """Tasks that generators could hold on top, while none is queued."""
+        if self._queue:
+            return 0
+        return sum(max(self._credit[p] - self._held[p], 0) for p in self._credit)
+
+    async def pump(self) -> None:
+        """Send what credit allows, to the generator with the most room."""
+        while self._queue and self._credit:
+            peer = max(self._credit, key=lambda p: self._credit[p] - self._held[p])
+            if self._credit[peer] - self._held[peer] <= 0:
+                return
+            _, _, task = heapq.heappop(self._queue)
+            task.peer, task.sent_s = peer, time.monotonic()
+            self._held[peer] += 1
+            self.running[task.task_id] = task
+            await self._hub.send(peer, task.message)
+
+    def result(self, task_id: str, index: int) -> Task | None:
+        """Count one result; None when nobody waits for it (late, after a cut)."""
+        task = self.running.get(task_id)
+        if task is None or index not in task.waiting_for:
+            return None
+        task.waiting_for.discard(index)
+        if not task.waiting_for:
+            self._close(task)
+        return task
+
+    def stragglers(self, older_than_s: float) -> list[Task]:
+        """Remove and return tasks that have been out for longer than that."""
+        now = time.monotonic()
+        late = [
+            t
+            for t in self.running.values()
+            if t.sent_s is not None and now - t.sent_s > older_than_s
+        ]
+        for task in late:
+            self._close(task)
+        return late
+
+    def oldest(self) -> tuple[str, float] | None:
+        """(task id, seconds) of the task that has been out longest."""
+        now = time.monotonic()
+        ages = [(now - t.sent_s, t.task_id) for t in self.running.values() if t.sent_s is not None]
+        if not ages:
+            return None
+        age, task_id = max(ages)
+        return task_id, age
+
+    def _close(self, task: Task) -> None:
+        del self.running[task.task_id]
+        if task.peer is not None:
+            self._held[task.peer] -= 1

@@ -1,0 +1,278 @@
+"""Loop 5 of design.md 4: give valid environments a place, send both arms, take in episodes.
+
+A designed environment is played on the same seeds in both arms; a pool play (memory or seed pool)
+in the unhinted arm only. Hinted episodes are measured and never trained.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+from spade_async.coordinator.core import Core
+from spade_async.coordinator.dispatch import PLAY, Task
+from spade_async.coordinator.score import Scorer
+from spade_async.coordinator.state import (
+    DesignGroup,
+    DesignMember,
+    EpisodeCell,
+    MemberState,
+    PlayGroup,
+)
+from spade_async.environment.contract import environment_id, skeleton
+from spade_async.ledger import GroupRow, SampleRow
+from spade_async.seeds import derive
+from spade_async.transport.messages import EpisodeResult, PlayTask
+from spade_async.types import Arm, Environment, Outcome, Role, TokenTrace
+
+log = logging.getLogger(__name__)
+
+TRAINING_SEEDS = 10**9
+"""Instances are drawn below this; held-out instances lie at or above it."""
+CUT = "ours: cut at async.straggler_s"
+"""Missing reason of an episode that did not come back in time."""
+MEMORY_EVERY = 3
+"""Every third pool play comes from memory, the others from the seed pool."""
+
+
+class PlayLoop:
+    """Owns the play groups from admission to their last episode."""
+
+    def __init__(self, core: Core, scorer: Scorer) -> None:
+        self._core = core
+        self._scorer = scorer
+
+    def start_waiting(self) -> None:
+        """Start plays of valid designs, oldest design first, while the schedule has places."""
+        core = self._core
+        if core.is_stopping:
+            return
+        for group in sorted(core.design_groups.values(), key=lambda g: g.number):
+            for member in group.members:
+                if member.state is not MemberState.WAITING:
+                    continue
+                if not core.schedule.can_start_play(group.group_id):
+                    break
+                self._start(group, member)
+
+    def admit_pool(self) -> None:
+        """Fill the pool's share of the agent's places from memory and the seed pool."""
+        core = self._core
+        while not core.is_stopping and core.schedule.can_admit_pool():
+            environment = self._pool_environment(core.next_number)
+            core.schedule.pool_has_work = environment is not None
+            if environment is None:
+                return
+            number = core.take_number()
+            group_id = f"m-{number:07d}"
+            birth = core.schedule.admit_pool(group_id)
+            self.open(group_id, number, "pool", environment, birth, None, None)
+
+    def _pool_environment(self, number: int) -> Environment | None:
+        core = self._core
+        seed = derive(core.config.run.seed, "pool", number)
+        replay = core.memory.replay_candidates()
+        if replay and number % MEMORY_EVERY == 0:
+            return replay[seed % len(replay)]
+        source = next(core.domain.seed_environments(seed), None)
+        if source is None:
+            return replay[seed % len(replay)] if replay else None
+        return Environment(
+            environment_id=environment_id(source),
+            source=source,
+            labels=tuple(sorted(core.domain.labels(source).items())),
+            skeleton=skeleton(source),
+            origin="seed",
+        )
+
+    def _start(self, group: DesignGroup, member: DesignMember) -> None:
+        assert member.environment is not None
+        group_id = play_group_id(member)
+        birth = self._core.schedule.start_play(group.group_id, group_id)
+        member.state = MemberState.PLAYING
+        self._core.window.played(member.environment.labels)
+        self._core.counters["environments_played"] += 1
+        self.open(group_id, group.number, "play", member.environment, birth, group, member)
+
+    def open(
+        self,
+        group_id: str,
+        number: int,
+        kind: str,
+        environment: Environment,
+        birth: int,
+        parent: DesignGroup | None,
+        member: DesignMember | None,
+    ) -> PlayGroup:
+        """Register a play group, write it to the ledger and queue its tasks."""
+        core, config = self._core, self._core.config
+        play = new_play_group(
+            core, group_id, number, kind, environment, birth, parent=parent, member=member
+        )
+        core.play_groups[group_id] = play
+        if kind == "pool":
+            core.ledger.add_environment(environment, group_id, None, core.step)
+        core.ledger.add_group(
+            GroupRow(
+                group_id=group_id,
+                role=Role.AGENT,
+                kind=kind,
+                birth_ordinal=birth,
+                parent_group=None if parent is None else parent.group_id,
+                environment_id=environment.environment_id,
+                members=config.agent.seeds_per_environment,
+                created_unix_s=time.time(),
+            )
+        )
+        for arm in play.cells:
+            self.send(play, arm)
+        return play
+
+    def send(self, play: PlayGroup, arm: Arm) -> None:
+        """Queue the task of one arm; after a resume only for episodes that never came."""
+        core, config = self._core, self._core.config
+        missing = [i for i, cell in enumerate(play.cells[arm]) if cell is None]
+        if not missing:
+            return
+        message = PlayTask(
+            task_id=f"{play.group_id}.{arm}",
+            group_id=play.group_id,
+            environment_id=play.environment.environment_id,
+            source=play.environment.source,
+            hint=play.environment.hint,
+            hint_mode=play.environment.hint_mode,
+            arm=arm,
+            seeds=list(play.seeds),
+            min_version=core.min_version(play.birth),
+            max_turns=config.agent.max_turns,
+            max_new_tokens=config.agent.max_new_tokens_per_turn,
+            temperature=config.agent.temperature,
+            purpose="train" if arm is Arm.NO_HINT else "measure",
+            seed=derive(config.run.seed, "play", play.group_id, arm),
+        )
+        core.dispatcher.submit(
+            Task(message=message, waiting_for=set(missing)), kind=PLAY, number=play.number
+        )
+
+    def on_result(self, result: EpisodeResult) -> None:
+        """Take in one episode; close what it completes."""
+        core = self._core
+        play = core.play_groups.get(result.group_id)
+        if core.dispatcher.result(result.task_id, result.index) is None or play is None:
+            cell = None if play is None else play.cells[Arm(result.arm)][result.index]
+            if cell is None or (cell.missing_reason or "").startswith(CUT):
+                core.counters["tokens_cut_at_deadline"] += int(result.loss_mask.sum())
+            return
+        arm = Arm(result.arm)
+        trace = TokenTrace(
+            result.token_ids, result.loss_mask, result.generator_logprobs, result.versions
+        )
+        cell = EpisodeCell(
+            f"{result.task_id}.{result.index}", result.episode_return, result.missing_reason
+        )
+        core.ledger.add_sample(
+            SampleRow(
+                sample_id=cell.sample_id,
+                group_id=play.group_id,
+                role=Role.AGENT,
+                purpose=result.purpose,
+                environment_id=play.environment.environment_id,
+                seed=result.seed,
+                arm=arm,
+                index=result.index,
+                outcome=Outcome(result.outcome),
+                detail=result.detail,
+                episode_return=result.episode_return,
+                missing_reason=result.missing_reason,
+                oldest_ordinal=core.versions.oldest_ordinal(result.versions),
+                num_tokens=len(result.token_ids),
+                num_trained_tokens=trace.num_trained_tokens,
+                created_unix_s=time.time(),
+            ),
+            # Hinted episodes are never trained: their tokens are not kept.
+            trace if arm is Arm.NO_HINT else None,
+            json.dumps(_extra(result) if result.index == 0 else {}),
+        )
+        core.counters["episodes"] += 1
+        core.window.episode(arm, result.episode_return, trace.num_trained_tokens)
+        core.window.jail(result.jail.get("outcomes", {}))
+        self._fill(play, arm, result.index, cell)
+
+    def cut(self, task: Task) -> None:
+        """Episodes that did not come back in time are missing, by name."""
+        message = task.message
+        assert isinstance(message, PlayTask)
+        play = self._core.play_groups.get(message.group_id)
+        if play is None:
+            return
+        for index in sorted(task.waiting_for):
+            cell = EpisodeCell(f"{task.task_id}.{index}", None, CUT)
+            self._fill(play, Arm(message.arm), index, cell)
+
+    def _fill(self, play: PlayGroup, arm: Arm, index: int, cell: EpisodeCell) -> None:
+        play.cells[arm][index] = cell
+        if arm is Arm.NO_HINT and play.arm_is_in(arm):
+            self._trainable(play)
+        if play.is_complete:
+            if play.kind == "play":
+                self._scorer.played(play)
+            if not play.is_ready:
+                self._core.play_groups.pop(play.group_id, None)
+
+    def _trainable(self, play: PlayGroup) -> None:
+        """All unhinted episodes are in: the group may be trained, if it has a baseline."""
+        core = self._core
+        if sum(r is not None for r in play.returns(Arm.NO_HINT)) >= 2:
+            play.is_ready = True
+            core.schedule.ready(play.group_id)
+            core.ledger.set_group_state(play.group_id, "ready")
+        else:
+            core.schedule.drop(play.group_id)
+            core.ledger.set_group_state(play.group_id, "missing")
+            alone = [c.sample_id for c in play.cells[Arm.NO_HINT] if c is not None]
+            core.ledger.mark_unused(alone, "no baseline: fewer than two episodes of its group")
+            core.counters[f"groups_missing_{Role.AGENT}"] += 1
+
+
+def play_group_id(member: DesignMember) -> str:
+    """A design is played once, so its play group is named after it."""
+    return f"{member.task_id}.play"
+
+
+def new_play_group(
+    core: Core,
+    group_id: str,
+    number: int,
+    kind: str,
+    environment: Environment,
+    birth: int,
+    *,
+    parent: DesignGroup | None,
+    member: DesignMember | None,
+) -> PlayGroup:
+    """A play group with empty cells; its seeds follow from the run seed and its id."""
+    config = core.config
+    count = config.agent.seeds_per_environment
+    arms = [Arm.NO_HINT] if kind == "pool" else [Arm.NO_HINT, Arm.WITH_HINT]
+    return PlayGroup(
+        group_id=group_id,
+        number=number,
+        kind=kind,
+        environment=environment,
+        seeds=[
+            derive(config.run.seed, "instance", group_id, i) % TRAINING_SEEDS for i in range(count)
+        ],
+        birth=birth,
+        parent=parent,
+        member=member,
+        cells={arm: [None] * count for arm in arms},
+    )
+
+
+def _extra(result: EpisodeResult) -> dict[str, object]:
+    return {
+        "observation": result.observation,
+        "hint": result.hint_text,
+        "transcript": result.transcript,
+    }

@@ -1,0 +1,301 @@
+"""The coordinator process: one asyncio loop over everything that arrives.
+
+Owns: the hub, the ledger (its one writer), the schedule, TensorBoard. Each turn of the loop takes
+what has arrived, commits it in one transaction, acknowledges it, then lets out new work and, when
+the schedule allows, the next batch. When it dies, the supervisor ends the run; ``--resume`` goes on
+from the ledger.
+
+    learner  --StepReport-->  commit  --WeightsPublished-->  generators --WeightsLoaded--> admission
+    generators --results--> commit --ack--> ... Schedule.take() --TrainingBatch--> learner
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+from spade_async.config.load import load_resolved
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
+from spade_async.coordinator.batch import BatchLoop, Plan
+from spade_async.coordinator.core import Core
+from spade_async.coordinator.design import DesignLoop
+from spade_async.coordinator.evaluation import EvalResult, Evaluation
+from spade_async.coordinator.play import PlayLoop
+from spade_async.coordinator.publish import Publisher
+from spade_async.coordinator.resume import Resumed, rebuild
+from spade_async.coordinator.schedule import Wait
+from spade_async.coordinator.score import Scorer
+from spade_async.coordinator.steps import StepLoop
+from spade_async.coordinator.watch import Watch
+from spade_async.telemetry import logs
+from spade_async.telemetry.status import write_status
+from spade_async.telemetry.tensorboard import EventWriter
+from spade_async.transport import messages as m
+from spade_async.transport.hub import Hub, Received
+from spade_async.transport.lifeline import watch as watch_lifeline
+from spade_async.types import PolicyVersion
+
+log = logging.getLogger(__name__)
+
+TURN_S = 0.05
+"""Longest sleep of the loop when nothing arrives."""
+MOST_PER_TURN = 512
+STATUS_S = 1.0
+LEARNER = "learner"
+
+
+class Coordinator:
+    """Wires the loops together; each of them is in a file of its own."""
+
+    def __init__(self, config: Config, folder: RunFolder, hub: Hub) -> None:
+        self._hub = hub
+        self._resumed: Resumed = rebuild(config, folder, hub)
+        self.core: Core = self._resumed.core
+        scorer = Scorer(self.core)
+        self._designs = DesignLoop(self.core, scorer)
+        self._plays = PlayLoop(self.core, scorer)
+        self._batches = BatchLoop(self.core)
+        self._evaluation = Evaluation(self.core)
+        self._publisher = Publisher(self.core, hub, self._evaluation)
+        self._watch = Watch(self.core)
+        self._tensorboard = EventWriter(folder.tensorboard, self._resumed.purge_step)
+        self._steps = StepLoop(self.core, self._watch, self._publisher, self._tensorboard)
+        self._pids: dict[str, int] = {"coordinator": os.getpid()}
+        self._waiting_generators: list[str] = []
+        self._in_training: Plan | None = None
+        self._learner_ready = False
+        self._state = "starting"
+        self._status_s = 0.0
+        self._stop_s: float | None = None
+
+    async def run(self) -> None:
+        """Until the last step is done and scored, or a stop was asked for."""
+        while not self._is_over():
+            received = await self._collect()
+            await self._commit(received)
+            await self._let_out()
+            self._cut_stragglers()
+            self._write_status()
+        await self._say_stop()
+
+    def request_stop(self) -> None:
+        """SIGTERM: finish the step in training, save, stop."""
+        if not self.core.is_stopping:
+            log.info("stop asked for: the step in training is finished first")
+        self.core.is_stopping = True
+        self._state = "stopping"
+        self._stop_s = time.monotonic()
+
+    def _is_over(self) -> bool:
+        core = self.core
+        if core.is_stopping:
+            return self._in_training is None
+        return (
+            core.step >= core.config.train.steps
+            and self._learner_ready
+            and self._in_training is None
+            and self._publisher.newest is not None
+            and self._publisher.is_settled
+        )
+
+    async def _collect(self) -> list[Received]:
+        received: list[Received] = []
+        try:
+            received.append(await asyncio.wait_for(self._hub.receive(), TURN_S))
+        except TimeoutError:
+            return received
+        while len(received) < MOST_PER_TURN:
+            more = self._hub.receive_nowait()
+            if more is None:
+                break
+            received.append(more)
+        return received
+
+    async def _commit(self, received: list[Received]) -> None:
+        """One transaction for all that arrived; a finished step has a durable one of its own."""
+        if not received:
+            return
+        with self.core.ledger.transaction():
+            for item in received:
+                if not isinstance(item.message, m.StepReport):
+                    await self._handle(item.peer, item.message)
+        for item in received:
+            if isinstance(item.message, m.StepReport):
+                self._finish_step(item.message)
+        for item in received:
+            item.ack()
+
+    async def _handle(self, peer: str, message: m.Message) -> None:
+        match message:
+            case m.Heartbeat():
+                self._watch.heartbeat(message)
+            case m.EpisodeResult(purpose="eval"):
+                self._scored(self._evaluation.on_result(message))
+            case m.EpisodeResult():
+                self._plays.on_result(message)
+            case m.DesignResult():
+                self._designs.on_result(message)
+            case m.Credit():
+                self.core.dispatcher.set_credit(peer, message.tasks)
+            case m.WeightsLoaded():
+                self._publisher.on_loaded(peer, message)
+            case m.Hello():
+                await self._hello(peer, message)
+            case m.WeightsPublished():
+                await self._first_weights(message)
+            case m.ProcessFailed():
+                self._watch.failure = f"{message.name}: {message.boundary}: {message.message}"
+                log.error("%s", self._watch.failure)
+                self._status_s = 0.0
+            case _:
+                log.error("%s sent %s, which it never should", peer, type(message).__name__)
+
+    async def _hello(self, peer: str, hello: m.Hello) -> None:
+        self._pids[peer] = hello.pid
+        if hello.schema != m.SCHEMA:
+            error = f"schema {hello.schema}, this run speaks {m.SCHEMA}: install one version"
+            await self._hub.send(peer, m.Welcome(error=error))
+        elif peer == LEARNER:
+            await self._hub.send(peer, m.Welcome(resume=self._resumed.learner))
+        else:
+            self._publisher.add_generator(peer)
+            self._waiting_generators.append(peer)
+            await self._welcome_generators()
+
+    async def _first_weights(self, message: m.WeightsPublished) -> None:
+        """The learner has loaded what it resumes from and put the weights into the store."""
+        core = self.core
+        version = PolicyVersion.unpack(message.version)
+        assert version == (core.branch, core.step), f"learner starts from {version}"
+        core.ledger.add_version(
+            core.schedule.learner_ordinal,
+            version,
+            message.digest,
+            message.location,
+            self._resumed.learner.get("checkpoint"),
+            time.time(),
+        )
+        self._publisher.announce(message)
+        self._learner_ready = True
+        self._state = "running"
+        await self._welcome_generators()
+
+    async def _welcome_generators(self) -> None:
+        if self._publisher.newest is None:
+            return
+        for peer in self._waiting_generators:
+            await self._hub.send(peer, m.Welcome(resume=self._publisher.welcome()))
+        self._waiting_generators.clear()
+
+    def _finish_step(self, report: m.StepReport) -> None:
+        plan = self._in_training
+        if plan is None or (report.branch, report.step) != (self.core.branch, self.core.step + 1):
+            log.warning(
+                "report of %d.%d is not of the step in training", report.branch, report.step
+            )
+            return
+        self._in_training = None
+        self._steps.finish(report, plan)
+
+    def _scored(self, result: EvalResult | None) -> None:
+        if result is not None:
+            self._steps.scored(result)
+
+    async def _let_out(self) -> None:
+        core = self.core
+        if self._learner_ready and not core.is_stopping:
+            with core.ledger.transaction():
+                self._plays.start_waiting()
+                if core.step < core.config.train.steps:
+                    self._designs.admit()
+                    self._plays.admit_pool()
+        await self._publisher.pump()
+        await core.dispatcher.pump()
+        self._watch.bound_holds(self._learner_ready and core.dispatcher.num_idle_credit > 0)
+        await self._train()
+
+    async def _train(self) -> None:
+        core = self.core
+        idle = self._learner_ready and self._in_training is None
+        if not idle or core.is_stopping or core.step >= core.config.train.steps:
+            return
+        with core.ledger.transaction():
+            plan = self._next_plan()
+            if plan is None:
+                return
+            self._steps.plan(plan, core.step + 1)
+        self._in_training = plan
+        message = self._batches.message(plan, branch=core.branch, step=core.step + 1)
+        await self._hub.send(LEARNER, message)
+
+    def _next_plan(self) -> Plan | None:
+        if self._resumed.replay:
+            self.core.schedule.begin_replay()
+            return self._resumed.replay.pop(0)
+        take = self.core.schedule.take()
+        return None if isinstance(take, Wait) else self._batches.compose(take)
+
+    def _cut_stragglers(self) -> None:
+        core = self.core
+        late = core.dispatcher.stragglers(core.config.async_.straggler_s)
+        if not late:
+            return
+        with core.ledger.transaction():
+            for task in late:
+                log.warning(
+                    "task %s is cut after %s s", task.task_id, core.config.async_.straggler_s
+                )
+                core.counters["tasks_cut"] += 1
+                if isinstance(task.message, m.DesignTask):
+                    self._designs.cut(task)
+                elif task.message.purpose == "eval":
+                    self._scored(self._evaluation.cut(task))
+                else:
+                    self._plays.cut(task)
+
+    def _write_status(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self._status_s < STATUS_S:
+            return
+        self._status_s = now
+        status = self._watch.status(self._state, self._steps.newest, self._pids)
+        write_status(self.core.folder.status, status)
+
+    async def _say_stop(self) -> None:
+        core = self.core
+        finished = core.step >= core.config.train.steps
+        self._state = "finished" if finished else "stopped"
+        with core.ledger.transaction(full=True):
+            core.save_state()
+        for peer in self._hub.peers():
+            await self._hub.send(peer, m.Stop(reason=self._state, finish=False))
+        self._tensorboard.close()
+        await self._hub.close(timeout_s=2.0)
+        core.ledger.close()
+        self._write_status(force=True)
+
+
+async def _serve(config: Config, folder: RunFolder, endpoint: str) -> None:
+    hub = Hub(endpoint, config.link)
+    await hub.start()
+    coordinator = Coordinator(config, folder, hub)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, coordinator.request_stop)
+    await coordinator.run()
+
+
+def run(*, run_dir: Path, name: str, endpoint: str, lifeline_fd: int | None) -> int:
+    """Run the coordinator of one run folder to its end; 0 when it ended as it should."""
+    logs.configure(name)
+    watch_lifeline(lifeline_fd)
+    try:
+        asyncio.run(_serve(load_resolved(run_dir), RunFolder(run_dir), endpoint))
+    except Exception:
+        log.exception("the coordinator failed")
+        return 1
+    return 0

@@ -1,0 +1,100 @@
+"""Loops 10-11 of design.md 4 as the coordinator sees them: a step is committed, then published.
+
+Weights reach a generator only after the ledger commit that names them, so no token is ever sampled
+under a version the ledger does not know. While an evaluation is due or running, newer weights wait.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from spade_async.coordinator.core import Core
+from spade_async.coordinator.evaluation import Evaluation
+from spade_async.transport.link import Hub
+from spade_async.transport.messages import WeightsLoaded, WeightsPublished
+from spade_async.types import PolicyVersion
+
+log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Which weights each generator has, and which are to come."""
+
+    def __init__(self, core: Core, hub: Hub, evaluation: Evaluation) -> None:
+        self._core = core
+        self._hub = hub
+        self._evaluation = evaluation
+        self.newest: WeightsPublished | None = None
+        self._sent: WeightsPublished | None = None
+        self._loaded: dict[str, int | None] = {}
+        self._evaluate: PolicyVersion | None = None
+        """Version that is to be scored once every generator has it."""
+        self.swap_pause_s: float | None = None
+
+    def announce(self, published: WeightsPublished) -> None:
+        """The newest committed weights; `pump` sends them when nothing holds them back."""
+        self.newest = published
+
+    def add_generator(self, name: str) -> None:
+        """A generator said hello; it gets the newest weights with its welcome."""
+        self._loaded[name] = None
+
+    def welcome(self) -> dict[str, object]:
+        """Weights a new generator starts from."""
+        assert self.newest is not None
+        published = self._sent or self.newest
+        self._mark_sent(published)
+        return {
+            "version": published.version,
+            "location": published.location,
+            "digest": published.digest,
+        }
+
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether an evaluation is due or running."""
+        return self._evaluate is not None or self._evaluation.running is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the newest weights are out and every evaluation that is due is done."""
+        return self.newest is self._sent and not self.is_evaluating
+
+    async def pump(self) -> None:
+        """Send the newest weights unless an evaluation holds them back."""
+        if self.newest is None or self.newest is self._sent or self.is_evaluating:
+            return
+        if not self._loaded or self._sent is None:
+            return
+        self._mark_sent(self.newest)
+        for name in self._loaded:
+            await self._hub.send(name, self.newest)
+
+    def _mark_sent(self, published: WeightsPublished) -> None:
+        if self._sent is published:
+            return
+        self._sent = published
+        version = PolicyVersion.unpack(published.version)
+        if self._evaluation.is_due(version.step) and not self._has_eval(version.step):
+            self._evaluate = version
+
+    def _has_eval(self, step: int) -> bool:
+        return any(row.version.step == step for row in self._core.ledger.evals())
+
+    def on_loaded(self, name: str, message: WeightsLoaded) -> None:
+        """A generator proved what it loaded: admission opens for that version."""
+        sent = self._sent
+        if sent is not None and message.version == sent.version and message.digest != sent.digest:
+            self._core.alerts.append(f"{name} loaded other bytes than were published")
+            log.error("%s loaded digest %s, published %s", name, message.digest, sent.digest)
+            return
+        self._loaded[name] = message.version
+        self.swap_pause_s = message.pause_s
+        ordinal = self._core.versions.ordinal(message.version)
+        if ordinal is not None:
+            self._core.schedule.weights_loaded(ordinal)
+        if self._evaluate is not None and all(
+            v == self._evaluate.packed for v in self._loaded.values()
+        ):
+            self._evaluation.start(self._evaluate)
+            self._evaluate = None

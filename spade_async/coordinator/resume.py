@@ -1,0 +1,198 @@
+"""Builds the coordinator's memory: empty for a new run, from the ledger for a resumed one.
+
+After a crash at any instant: what was acknowledged is in the ledger, so groups are rebuilt from
+their samples and only what is missing is asked for again. The newest checkpoint that the ledger
+names and the disk holds is where the learner goes on; batches consumed after it are undone in one
+transaction and trained again in the same composition; a batch that was planned and not reported is
+sent again. A checkpoint further on than the ledger is ignored. A resume opens a new branch, so a
+version is never reused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from spade_async.config.load import digest
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
+from spade_async.coordinator.batch import Plan, PlannedRow
+from spade_async.coordinator.core import Core
+from spade_async.coordinator.dispatch import Dispatcher
+from spade_async.coordinator.regroup import regroup, restore_schedule
+from spade_async.coordinator.schedule import Schedule
+from spade_async.coordinator.versions import VersionBook
+from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
+from spade_async.domain import load_domain
+from spade_async.errors import RunFolderError
+from spade_async.grounding.corpus import open_corpus
+from spade_async.grounding.memory import Memory
+from spade_async.ledger import BatchRow, Ledger, VersionRow
+from spade_async.transport.hub import Hub
+from spade_async.types import PolicyVersion, Role
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Resumed:
+    """Where the run goes on."""
+
+    core: Core
+    learner: dict[str, Any]
+    """`Welcome.resume` of the learner."""
+    replay: list[Plan] = field(default_factory=list)
+    """Batches to be trained first, in this composition."""
+    purge_step: int | None = None
+    """TensorBoard events at or after this step are of an abandoned past."""
+
+
+def rebuild(config: Config, folder: RunFolder, hub: Hub) -> Resumed:
+    """State of a run, new or resumed, ready for the first message."""
+    fresh = not folder.ledger.exists()
+    ledger = Ledger.open(folder.ledger, create=fresh, config_digest=digest(config))
+    core = _empty_core(config, folder, ledger, hub)
+    info = json.loads(folder.info.read_text())
+    learner = {
+        "branch": 0,
+        "step": 0,
+        "checkpoint": None,
+        "keep_checkpoints": [],
+        "model_folder": info["model_folder"],
+    }
+    versions = ledger.versions()
+    if not versions:
+        core.versions.add(PolicyVersion(0, 0), 0)
+        return Resumed(core=core, learner=learner)
+    return _resume(core, learner, versions)
+
+
+def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> Core:
+    agent_bound, designer_bound = config.async_.bounds
+    designer, agent = config.designer, config.agent
+    return Core(
+        config=config,
+        folder=folder,
+        ledger=ledger,
+        schedule=Schedule(
+            agent_bound=agent_bound,
+            designer_bound=designer_bound,
+            agent_quota=agent.groups_per_step,
+            designer_quota=designer.groups_per_step,
+            group_size=designer.group_size,
+            pool_share=agent.pool_share,
+        ),
+        versions=VersionBook(),
+        dispatcher=Dispatcher(hub),
+        domain=load_domain(config.domain.hook),
+        corpus=open_corpus(
+            config.grounding.corpus,
+            max_document_words=config.grounding.max_document_words,
+            seed=config.run.seed,
+        ),
+        memory=Memory(config.grounding.memory_capacity),
+        skeletons=SkeletonWindow(designer.novelty_window),
+        quota=SkeletonQuota(
+            limit=designer.plays_per_skeleton,
+            window=designer.groups_per_step * designer.group_size,
+        ),
+    )
+
+
+def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> Resumed:
+    ledger = core.ledger
+    for row in versions:
+        core.versions.add(row.version, row.ordinal)
+    start = _checkpoint(core, versions)
+    newest = max(row.ordinal for row in versions)
+    planned = ledger.planned_batch()
+    batches = [planned] if planned is not None else []
+    is_fallback = any(r.ordinal > start.ordinal and not r.is_abandoned for r in versions)
+    if is_fallback:
+        with ledger.transaction(full=True):
+            batches = ledger.undo_after(start.ordinal)
+        # The ordinal of an undone plan is spent as well: a new plan never reuses it.
+        newest = max(newest, *(batch.ordinal for batch in batches))
+    core.branch = max(row.version.branch for row in versions) + 1
+    core.step = start.version.step
+    # Age counts every learner step ever done, so the abandoned ones stay in the count.
+    core.versions.add(PolicyVersion(core.branch, core.step), newest)
+    for key, part in (
+        ("corpus", core.corpus),
+        ("memory", core.memory),
+        ("skeletons", core.skeletons),
+        ("quota", core.quota),
+    ):
+        state = ledger.get_state(key)
+        if state is not None:
+            part.restore(state)
+    core.counters = Counter(ledger.get_state("counters") or {})
+    core.counters["resumes"] += 1
+    core.next_number = int(ledger.get_state("next_number") or 0)
+    with ledger.transaction():
+        replay = [
+            _replayed(core, batch, newest + i, is_undone=is_fallback)
+            for i, batch in enumerate(batches)
+        ]
+        regroup(core)
+        restore_schedule(core, newest, num_replays=len(replay))
+    learner |= {
+        "branch": core.branch,
+        "step": core.step,
+        "checkpoint": start.checkpoint,
+        "keep_checkpoints": [start.checkpoint] if start.checkpoint else [],
+    }
+    log.info(
+        "resumed at step %d on branch %d: %d batches to train again",
+        core.step,
+        core.branch,
+        len(replay),
+    )
+    return Resumed(
+        core=core,
+        learner=learner,
+        replay=replay,
+        purge_step=core.step + 1,
+    )
+
+
+def _checkpoint(core: Core, versions: list[VersionRow]) -> VersionRow:
+    """Newest surviving version that can be loaded: a checkpoint on disk, or the start model."""
+    for row in sorted(versions, key=lambda r: (r.ordinal, r.version.branch), reverse=True):
+        if row.is_abandoned:
+            continue
+        if row.checkpoint is None and row.version.step == 0:
+            return row
+        if row.checkpoint is not None and (core.folder.checkpoints / row.checkpoint).is_dir():
+            return row
+    raise RunFolderError(
+        f"{core.folder.checkpoints}: no checkpoint named by the ledger is on disk; "
+        "restore the folder or start a new run"
+    )
+
+
+def _replayed(core: Core, batch: BatchRow, ordinal: int, *, is_undone: bool) -> Plan:
+    """The same composition, less what is over its bound by now: that is lost to the rollback."""
+    agent_bound, designer_bound = core.config.async_.bounds
+    rows: list[PlannedRow] = []
+    for sample in batch.samples:
+        row = core.ledger.sample(sample.sample_id)
+        assert row is not None, f"{sample.sample_id} is not in the ledger"
+        assert row.oldest_ordinal is not None, f"{sample.sample_id} has no sampled token"
+        role = Role(row.role)
+        staleness = ordinal - row.oldest_ordinal
+        if staleness > (agent_bound if role is Role.AGENT else designer_bound):
+            core.counters["lost_to_rollback"] += 1
+            core.ledger.mark_unused([sample.sample_id], "lost_to_rollback")
+            continue
+        rows.append(
+            PlannedRow(sample.sample_id, sample.group_id, role, sample.advantage, staleness)
+        )
+    return Plan(
+        rows,
+        frozenset(sample.group_id for sample in batch.samples),
+        replays=batch.ordinal if is_undone else None,
+    )

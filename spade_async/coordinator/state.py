@@ -1,0 +1,102 @@
+"""What is outstanding: designer groups, play groups and their members, as kept in memory.
+
+All of it can be rebuilt from the ledger (`resume.py`); nothing here is a second truth.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from spade_async.types import Arm, Environment, RegretEstimate
+
+
+class MemberState(enum.StrEnum):
+    """Life of one design inside its group."""
+
+    PENDING = "pending"
+    """Its task is out, or its episodes are."""
+    WAITING = "waiting"
+    """Valid; waits for a place among the agent's groups."""
+    PLAYING = "playing"
+    RESOLVED = "resolved"
+    """Paid, or missing with a reason."""
+
+
+@dataclass(slots=True)
+class DesignMember:
+    """One design of a group."""
+
+    index: int
+    task_id: str
+    state: MemberState = MemberState.PENDING
+    environment: Environment | None = None
+    skeleton_share: float = 0.0
+    estimate: RegretEstimate | None = None
+    reward: float | None = None
+    """None while unresolved, or when the sample is missing."""
+    missing_reason: str | None = None
+
+    @property
+    def sample_id(self) -> str:
+        """The design's sample has the id of its task."""
+        return self.task_id
+
+
+@dataclass(slots=True)
+class DesignGroup:
+    """Designs that share a prompt and a baseline."""
+
+    group_id: str
+    number: int
+    skill: str
+    document_id: str
+    document: str
+    exemplars: list[dict[str, Any]]
+    birth: int
+    members: list[DesignMember]
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether every design is paid or missing."""
+        return all(m.state is MemberState.RESOLVED for m in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeCell:
+    """Result of one episode as far as scoring needs it."""
+
+    sample_id: str
+    episode_return: float | None
+    missing_reason: str | None
+
+
+@dataclass(slots=True)
+class PlayGroup:
+    """Episodes of one environment: both arms on the same seeds, or one arm for the pool."""
+
+    group_id: str
+    number: int
+    kind: str
+    """"play" (a design of this run) or "pool" (memory or seed pool: unhinted arm only)."""
+    environment: Environment
+    seeds: list[int]
+    birth: int
+    parent: DesignGroup | None = None
+    member: DesignMember | None = None
+    cells: dict[Arm, list[EpisodeCell | None]] = field(default_factory=dict)
+    is_ready: bool = False
+
+    def arm_is_in(self, arm: Arm) -> bool:
+        """Whether every episode of that arm has a result."""
+        return all(cell is not None for cell in self.cells[arm])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every episode of every arm has a result."""
+        return all(self.arm_is_in(arm) for arm in self.cells)
+
+    def returns(self, arm: Arm) -> list[float | None]:
+        """[num seeds] returns of one arm in seed order; None where missing."""
+        return [None if c is None else c.episode_return for c in self.cells[arm]]

@@ -1,0 +1,182 @@
+"""One learner step in the ledger: planned before it is sent, consumed when it is reported.
+
+Consumption, the new version and the step's numbers are one durable transaction; TensorBoard follows
+it, so an event never speaks of a step the ledger does not have.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from spade_async.coordinator.batch import Plan, PlannedRow
+from spade_async.coordinator.core import Core
+from spade_async.coordinator.evaluation import EvalResult
+from spade_async.coordinator.publish import Publisher
+from spade_async.coordinator.watch import Watch
+from spade_async.coordinator.window import mean
+from spade_async.ledger import BatchSample
+from spade_async.telemetry.tensorboard import EventWriter
+from spade_async.transport.messages import StepReport, WeightsPublished
+from spade_async.types import PolicyVersion, Role
+
+log = logging.getLogger(__name__)
+
+TRACES_KEPT_STEPS = 8
+"""Tokens of consumed samples stay in the ledger this many steps beyond the kept checkpoints."""
+
+
+class StepLoop:
+    """Owns the numbers of a step and its commit."""
+
+    def __init__(
+        self, core: Core, watch: Watch, publisher: Publisher, tensorboard: EventWriter
+    ) -> None:
+        self._core = core
+        self._watch = watch
+        self._publisher = publisher
+        self._tensorboard = tensorboard
+        self._last_step_s = time.monotonic()
+        self.newest: dict[str, float] = {}
+        """Newest value of each tag."""
+
+    def plan(self, plan: Plan, step: int) -> None:
+        """Write the composition before it is sent, so that a crash repeats it."""
+        core = self._core
+        ordinal = core.schedule.learner_ordinal + 1
+        samples = [
+            BatchSample(r.sample_id, r.group_id, r.advantage, r.staleness) for r in plan.rows
+        ]
+        core.ledger.plan_batch(ordinal, core.branch, step, samples, replays=plan.replays)
+
+    def finish(self, report: StepReport, plan: Plan) -> None:
+        """Commit a step, count it, publish its weights."""
+        rows = plan.rows
+        core = self._core
+        ordinal = core.schedule.learner_ordinal + 1
+        version = PolicyVersion(report.branch, report.step)
+        metrics = self._metrics(report, rows)
+        with core.ledger.transaction(full=True):
+            self._count(report, rows)
+            core.step = report.step
+            core.ledger.consume_batch(ordinal, report, time.time(), metrics)
+            core.save_state()
+        core.versions.add(version, ordinal)
+        core.schedule.step_finished(ordinal)
+        self._release(plan.group_ids)
+        self._tensorboard.scalars(report.step, metrics)
+        self.newest.update(metrics)
+        self._publisher.announce(
+            WeightsPublished(version=version.packed, location=report.location, digest=report.digest)
+        )
+        self._log(report, rows)
+
+    def scored(self, result: EvalResult) -> None:
+        """Store and plot a held-out evaluation (inside the caller's transaction)."""
+        core = self._core
+        tags: dict[str, float] = {}
+        for level, (n, accuracy, error) in result.levels.items():
+            core.ledger.add_eval(
+                core.versions.ordinal(result.version.packed) or 0,
+                result.version,
+                level,
+                n,
+                accuracy,
+                error,
+            )
+            tags[f"eval/level/{level}/accuracy"] = accuracy
+        total = sum(n for n, _, _ in result.levels.values())
+        if total:
+            tags["eval/accuracy"] = sum(n * a for n, a, _ in result.levels.values()) / total
+        self._tensorboard.scalars(result.step, tags)
+        self.newest.update(tags)
+        log.info("evaluation of version %s: %s", result.version, tags)
+
+    def _metrics(self, report: StepReport, rows: list[PlannedRow]) -> dict[str, float]:
+        core = self._core
+        now = time.monotonic()
+        found: dict[str, float | None] = {**self._watch.step(), **core.window.flush()}
+        found |= report.metrics
+        found["learner/step_s"] = now - self._last_step_s
+        self._last_step_s = now
+        if report.busy_s + report.wait_s > 0:
+            idle = report.wait_s / (report.busy_s + report.wait_s)
+            found["learner/idle_share"] = self._watch.idle_shares["learner"] = idle
+        for role in Role:
+            ages = [r.staleness for r in rows if r.role is role]
+            if ages:
+                found[f"staleness/{role}_mean"] = mean(ages)
+                found[f"staleness/{role}_max"] = float(max(ages))
+        found["designer/skeletons_per_batch"] = self._num_skeletons(rows)
+        found["tokens/cut_at_deadline"] = float(core.counters["tokens_cut_at_deadline"])
+        found["tokens/discarded_for_age"] = float(core.counters["tokens_discarded_for_age"])
+        found |= self._queues()
+        found["generator/swap_pause_s"] = self._publisher.swap_pause_s
+        return {tag: float(value) for tag, value in found.items() if value is not None}
+
+    def _queues(self) -> dict[str, float | None]:
+        schedule = self._core.schedule
+        counts, oldest = schedule.counts(), schedule.oldest()
+        found: dict[str, float | None] = {}
+        for role in Role:
+            ready, running = counts[f"{role}_ready"], counts[f"{role}_running"]
+            found[f"queue/ready_{role}"] = float(ready)
+            found[f"queue/outstanding_{role}"] = float(ready + running)
+        if oldest is not None:
+            found["queue/oldest_age_s"] = float(oldest[2])
+        return found
+
+    def _num_skeletons(self, rows: list[PlannedRow]) -> float | None:
+        """Distinct skeletons among the valid designs of the batch; None without a design."""
+        groups = {r.group_id for r in rows if r.role is Role.DESIGNER}
+        found = {
+            member.environment.skeleton
+            for group_id in groups
+            if group_id in self._core.design_groups
+            for member in self._core.design_groups[group_id].members
+            if member.environment is not None
+        }
+        return float(len(found)) if groups else None
+
+    def _count(self, report: StepReport, rows: list[PlannedRow]) -> None:
+        counters = self._core.counters
+        agent_bound, designer_bound = self._core.config.async_.bounds
+        counters["steps"] += 1
+        counters["samples_trained"] += len(rows)
+        counters["samples_over_bound"] += sum(
+            r.staleness > (agent_bound if r.role is Role.AGENT else designer_bound) for r in rows
+        )
+        counters["nonfinite_updates"] += not report.applied
+        counters["learner_busy_us"] += int(report.busy_s * 1e6)
+        counters["learner_idle_us"] += int(report.wait_s * 1e6)
+        if not report.applied:
+            text = f"step {report.step}: the update was not finite and was set aside"
+            self._core.alerts.append(text)
+            self._core.ledger.add_alert(time.time(), report.step, text)
+
+    def _release(self, group_ids: frozenset[str]) -> None:
+        """Forget the groups that were trained; a play group stays while its hinted arm is out."""
+        core = self._core
+        for group_id in group_ids:
+            core.design_groups.pop(group_id, None)
+            play = core.play_groups.get(group_id)
+            if play is not None:
+                play.is_ready = False
+                if play.is_complete:
+                    del core.play_groups[group_id]
+        kept = core.config.checkpoint.every * core.config.checkpoint.keep + TRACES_KEPT_STEPS
+        if core.step % TRACES_KEPT_STEPS == 0:
+            with core.ledger.transaction():
+                core.ledger.drop_traces(core.schedule.learner_ordinal - kept)
+
+    def _log(self, report: StepReport, rows: list[PlannedRow]) -> None:
+        log.info(
+            "step %d version %d.%d samples=%d loss=%s busy_s=%.2f wait_s=%.2f",
+            report.step,
+            report.branch,
+            report.step,
+            len(rows),
+            report.metrics.get("learner/loss"),
+            report.busy_s,
+            report.wait_s,
+        )

@@ -1,0 +1,118 @@
+"""What the parts of the run say of themselves: rates, idle shares, status and the limiting factor.
+
+Works from heartbeats and counters only; decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+
+from spade_async.coordinator.core import Core
+from spade_async.telemetry.limits import LimitFactors, limiting
+from spade_async.telemetry.status import ProcessStatus, RunStatus
+from spade_async.transport.messages import Heartbeat
+
+
+class Watch:
+    """Newest heartbeat per part, and differences since the last learner step."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._beats: dict[str, Heartbeat] = {}
+        self._at_step: dict[str, dict[str, float]] = {}
+        self._bound_wait_s = 0.0
+        self._bound_since_s: float | None = None
+        self._step_s = time.monotonic()
+        self.idle_shares: dict[str, float] = {}
+        self.bound_wait_share: float | None = None
+        self.failure: str | None = None
+
+    def heartbeat(self, beat: Heartbeat) -> None:
+        """Keep the newest word of a part; totals of idle and busy time go to the counters."""
+        before = self._beats.get(beat.name)
+        self._beats[beat.name] = beat
+        if not beat.name.startswith("gen-"):
+            return
+        for key in ("engine_busy_s", "engine_idle_s"):
+            now = beat.metrics.get(key)
+            if now is None:
+                continue
+            then = 0.0 if before is None else before.metrics.get(key, 0.0)
+            # Counters hold integers: microseconds keep enough of a second.
+            self._core.counters[f"generator_{key[7:-2]}_us"] += int(max(now - then, 0.0) * 1e6)
+
+    def bound_holds(self, held: bool) -> None:
+        """Whether the staleness bound, and not want of work or credit, lets no task out now."""
+        now = time.monotonic()
+        if self._bound_since_s is not None:
+            self._bound_wait_s += now - self._bound_since_s
+        self._bound_since_s = now if held else None
+
+    def step(self) -> dict[str, float]:
+        """Rates since the last step, by tag."""
+        now = time.monotonic()
+        span = max(now - self._step_s, 1e-9)
+        found: dict[str, float] = {}
+        busy = idle = tokens = active = 0.0
+        for name, beat in self._beats.items():
+            if not name.startswith("gen-"):
+                continue
+            before = self._at_step.get(name, {})
+            busy += beat.metrics.get("engine_busy_s", 0.0) - before.get("engine_busy_s", 0.0)
+            idle += beat.metrics.get("engine_idle_s", 0.0) - before.get("engine_idle_s", 0.0)
+            tokens += beat.metrics.get("tokens", 0.0) - before.get("tokens", 0.0)
+            active += beat.metrics.get("active", 0.0)
+            self._at_step[name] = dict(beat.metrics)
+            for key in ("jail_p50_s", "jail_p99_s"):
+                if key in beat.metrics:
+                    found[f"jail/{key[5:]}"] = beat.metrics[key]
+            found["generator/active"] = active
+        if busy + idle > 0:
+            self.idle_shares["generator"] = found["generator/idle_share"] = idle / (busy + idle)
+            found["generator/tokens_per_s"] = tokens / span
+        self.bound_wait_share = min(self._bound_wait_s / span, 1.0)
+        self._bound_wait_s, self._step_s = 0.0, now
+        return found
+
+    def limited_by(self) -> str:
+        """The sentence of `telemetry.limits`."""
+        config = self._core.config
+        return limiting(
+            LimitFactors(
+                learner_idle_share=self.idle_shares.get("learner"),
+                generator_idle_share=self.idle_shares.get("generator"),
+                bound_wait_share=self.bound_wait_share,
+                agent_bound=config.async_.bounds[0],
+                generators=config.generator.count,
+                workers=config.sandbox.workers,
+            )
+        )
+
+    def status(self, state: str, metrics: dict[str, float], pids: dict[str, int]) -> RunStatus:
+        """The record that display and `status` show."""
+        core = self._core
+        processes = [
+            ProcessStatus(
+                name=name,
+                pid=pids.get(name),
+                state=beat.state,
+                waits_for=beat.waits_for,
+                oldest_wait_s=beat.oldest_wait_s,
+            )
+            for name, beat in sorted(self._beats.items())
+        ]
+        oldest = core.dispatcher.oldest()
+        return RunStatus(
+            state=state,
+            step=core.step,
+            steps=core.config.train.steps,
+            policy_version=f"{core.branch}.{core.step}",
+            processes=processes,
+            episodes_per_hour=core.window.episodes_per_hour(),
+            oldest_wait_seconds=None if oldest is None else oldest[1],
+            limited_by=self.limited_by(),
+            alerts=core.alerts[-20:],
+            metrics=metrics,
+            updated_unix_s=time.time(),
+            failure=self.failure,
+        )

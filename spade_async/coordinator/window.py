@@ -1,0 +1,143 @@
+"""What happened since the last learner step, as numbers for TensorBoard (docs/metrics.md).
+
+A quantity that did not occur since the last step is absent from the result, never 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from spade_async.types import Arm, RegretClass, RegretEstimate
+
+VALIDITY_WINDOW = 200
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Arithmetic mean, or None of nothing."""
+    items = list(values)
+    return sum(items) / len(items) if items else None
+
+
+class StepWindow:
+    """Collects events; `flush` turns them into tagged numbers and starts anew."""
+
+    def __init__(self) -> None:
+        self._recent_validity: deque[bool] = deque(maxlen=VALIDITY_WINDOW)
+        self._episode_times: deque[float] = deque(maxlen=100_000)
+        self._started_s = time.monotonic()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._valid: list[bool] = []
+        self._stages: Counter[str] = Counter()
+        self._rewards: list[float] = []
+        self._leaks: list[float] = []
+        self._estimates: list[RegretEstimate] = []
+        self._returns: dict[str, list[float]] = {arm: [] for arm in Arm}
+        self._labels: dict[str, Counter[str]] = {}
+        self._jail: Counter[str] = Counter()
+        self._missing = 0
+        self._missing_regret = 0
+        self._refused = 0
+        self._tokens: list[int] = []
+        self._since_s = time.monotonic()
+        self._num_designs = 0
+
+    def design(self, *, stage: str | None, leak_share: float) -> None:
+        """One finished design: its rejection stage, or None and its leak share."""
+        valid = stage is None
+        self._valid.append(valid)
+        self._recent_validity.append(valid)
+        self._num_designs += 1
+        if stage is not None:
+            self._stages[stage] += 1
+        else:
+            self._leaks.append(leak_share)
+
+    def paid(self, reward: float) -> None:
+        """One design was paid."""
+        self._rewards.append(reward)
+
+    def refused(self) -> None:
+        """One valid design was not played because of the skeleton quota."""
+        self._refused += 1
+
+    def estimate(self, estimate: RegretEstimate | None) -> None:
+        """One environment was scored, or its regret is missing."""
+        if estimate is None:
+            self._missing_regret += 1
+        else:
+            self._estimates.append(estimate)
+
+    def played(self, labels: tuple[tuple[str, str], ...]) -> None:
+        """One designed environment went into play."""
+        for name, value in labels:
+            self._labels.setdefault(name, Counter())[value] += 1
+
+    def episode(self, arm: str, episode_return: float | None, num_tokens: int) -> None:
+        """One episode is in the ledger."""
+        self._episode_times.append(time.monotonic())
+        if episode_return is None:
+            self._missing += 1
+            return
+        self._returns[arm].append(episode_return)
+        if num_tokens:
+            self._tokens.append(num_tokens)
+
+    def jail(self, outcomes: dict[str, int]) -> None:
+        """Outcomes of jailed calls of one task."""
+        self._jail.update(outcomes)
+
+    def episodes_per_hour(self) -> float | None:
+        """Rate over the last minute (or since the start); None before the first episode."""
+        now = time.monotonic()
+        while self._episode_times and now - self._episode_times[0] > 60.0:
+            self._episode_times.popleft()
+        span = min(60.0, now - self._started_s)
+        if not self._episode_times or span < 1.0:
+            return None
+        return len(self._episode_times) / span * 3600.0
+
+    def validity_window(self) -> float | None:
+        """Validity of the last 200 designs; None before 200 are in."""
+        if len(self._recent_validity) < VALIDITY_WINDOW:
+            return None
+        return mean(map(float, self._recent_validity))
+
+    def flush(self) -> dict[str, float]:
+        """Numbers of this window by tag; the window starts anew."""
+        span_s = max(time.monotonic() - self._since_s, 1e-9)
+        found: dict[str, float | None] = {
+            "designer/validity": mean(map(float, self._valid)),
+            "designer/validity_window": self.validity_window(),
+            "designer/reward_mean": mean(self._rewards),
+            "designer/leak_share": mean(self._leaks),
+            "designer/quota_refused": float(self._refused),
+            "regret/mean": mean(e.regret for e in self._estimates),
+            "regret/paid_mean": mean(e.paid_regret for e in self._estimates),
+            "regret/missing": float(self._missing_regret),
+            "solve/no_hint": mean(e.mean_no_hint for e in self._estimates),
+            "solve/with_hint": mean(e.mean_with_hint for e in self._estimates),
+            "agent/tokens_per_episode": mean(self._tokens),
+            "episodes/missing": float(self._missing),
+            "rate/designs_per_hour": self._num_designs / span_s * 3600.0,
+            "rate/episodes_per_hour": self.episodes_per_hour(),
+        }
+        for kind in RegretClass:
+            found[f"regret/{kind}_share"] = mean(
+                float(e.regret_class is kind) for e in self._estimates
+            )
+        for stage, count in self._stages.items():
+            found[f"validity/stage/{stage}"] = float(count)
+        for outcome, count in self._jail.items():
+            found[f"jail/outcome/{outcome}"] = float(count)
+        for name, values in self._labels.items():
+            total = sum(values.values())
+            for value, count in values.items():
+                found[f"mix/{name}/{value}"] = count / total
+            if all(v.isdigit() for v in values):
+                found[f"labels/mean/{name}"] = sum(int(v) * n for v, n in values.items()) / total
+        self._clear()
+        return {tag: value for tag, value in found.items() if value is not None}

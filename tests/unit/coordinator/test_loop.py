@@ -1,0 +1,149 @@
+"""The coordinator's loops against scripted peers: no sockets, no engine, no jail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
+from spade_async.coordinator.process import Coordinator
+from spade_async.ledger import LedgerReader
+from spade_async.transport import messages as m
+from tests.support.fake_hub import FakeHub, ProcessDied
+from tests.support.scripted_run import ScriptedGenerator, ScriptedLearner, hello
+
+
+def small(**overrides: Any) -> Config:
+    """A small run of scripted parts."""
+    data: dict[str, Any] = {
+        "train": {"steps": 12},
+        "designer": {"group_size": 4, "groups_per_step": 2},
+        "agent": {"seeds_per_environment": 2, "groups_per_step": 10},
+        "eval": {"every": 5, "instances_per_level": 4},
+        "grounding": {"max_document_words": 30},
+    }
+    for key, value in overrides.items():
+        data[key] = {**data.get(key, {}), **value}
+    return Config.model_validate(data)
+
+
+class Run:
+    """A run folder and what its scripted learners were given, over resumes."""
+
+    def __init__(self, root: Path, config: Config, **generator: float) -> None:
+        root.mkdir(exist_ok=True)
+        self.folder = RunFolder(root)
+        self.folder.info.write_text(json.dumps({"model_folder": "m"}))
+        self.config = config
+        self.generator = generator
+        self.batches: list[m.TrainingBatch] = []
+
+    def go(self, seed: int = 0, *, dies_after: int | None = None) -> FakeHub:
+        """Run to the end, or until the coordinator dies after so many deliveries."""
+        learner = ScriptedLearner()
+        hub = FakeHub({"learner": learner, "gen-0": ScriptedGenerator(**self.generator)}, seed)
+        hub.dies_after = dies_after
+        coordinator = Coordinator(self.config, self.folder, hub)  # type: ignore[arg-type]
+        for name in ("learner", "gen-0"):
+            hub.say(name, hello(name))
+        hub.say("gen-0", m.Credit(tasks=16))
+        try:
+            asyncio.run(coordinator.run())
+        except ProcessDied:
+            coordinator.core.ledger.close()
+        finally:
+            self.batches += learner.trained
+            for batch in learner.trained:
+                if batch.checkpoint:
+                    name = f"c-{batch.branch}-{batch.step}"
+                    (self.folder.checkpoints / name).mkdir(parents=True, exist_ok=True)
+        return hub
+
+    def bounds(self) -> dict[str, int]:
+        agent, designer = self.config.async_.bounds
+        return {"agent": agent, "designer": designer}
+
+
+def check_invariants(run: Run) -> None:
+    with LedgerReader.open(run.folder.ledger) as ledger:
+        assert ledger.trained_twice() == 0
+        assert ledger.lost() == 0
+        assert ledger.over_bound(run.bounds()) == 0
+        state = ledger.get_state("counters")
+        assert state.get("samples_over_bound", 0) == 0
+        assert state.get("tokens_discarded_for_age", 0) == 0
+
+
+@pytest.mark.parametrize("staleness", [None, 0, 1, 3])
+def test_run_reaches_its_last_step_within_every_bound(tmp_path: Path, staleness: int | None) -> None:
+    overrides = {} if staleness is None else {"async": {"staleness": staleness}}
+    run = Run(tmp_path / "run", small(**overrides))
+    run.go()
+    assert [b.step for b in run.batches] == list(range(1, 13))
+    check_invariants(run)
+
+
+def test_bound_zero_trains_only_samples_of_the_present_version(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", small(**{"async": {"staleness": 0}}))
+    run.go()
+    for batch in run.batches:
+        versions = batch.versions[batch.loss_mask == 1]
+        assert (versions == batch.step - 1).all()
+        assert batch.staleness_max == 0
+
+
+@pytest.mark.parametrize("validity", [0.0, 0.3, 1.0])
+def test_run_goes_on_whatever_share_of_designs_is_valid(tmp_path: Path, validity: float) -> None:
+    run = Run(tmp_path / "run", small(), validity=validity)
+    run.go()
+    assert len(run.batches) == 12
+    check_invariants(run)
+
+
+def test_hinted_episodes_are_never_trained(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", small())
+    run.go()
+    trained = {s for batch in run.batches for s in batch.sample_ids}
+    assert trained
+    assert not [s for s in trained if "with_hint" in s]
+
+
+def test_results_are_acknowledged_only_after_their_commit(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", small())
+    hub = run.go(dies_after=300)
+    with LedgerReader.open(run.folder.ledger) as ledger:
+        for message in hub.acked:
+            if isinstance(message, m.DesignResult):
+                assert ledger.sample(message.task_id) is not None
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("every", [1, 4])
+def test_kill_at_any_delivery_loses_nothing_and_trains_nothing_twice(
+    tmp_path: Path, seed: int, every: int
+) -> None:
+    run = Run(tmp_path / "run", small(checkpoint={"every": every}))
+    for attempt in range(5):
+        run.go(seed * 31 + attempt, dies_after=150 + 97 * seed)
+    run.go(seed)
+    check_invariants(run)
+    with LedgerReader.open(run.folder.ledger) as ledger:
+        steps = [row.step for row in ledger.steps()]
+        assert steps == list(range(1, 13))
+        rows = ledger.versions()
+        assert len({row.version for row in rows}) == len(rows)
+        if every == 1:
+            assert not ledger.get_state("counters").get("lost_to_rollback", 0)
+
+
+def test_no_sample_is_in_two_batches_of_an_undisturbed_run(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", small())
+    run.go()
+    counts = Counter(s for batch in run.batches for s in batch.sample_ids)
+    assert max(counts.values()) == 1
