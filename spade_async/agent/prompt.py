@@ -5,7 +5,6 @@ The codec is taken by its shape; `spade_async.engine.tokens.ChatTokens` is the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from spade_async.domain import ChatTurn, Domain
@@ -23,10 +22,13 @@ class TokenCodec(Protocol):
     def encode_prompt(self, messages: list[ChatTurn]) -> list[int]:
         """Ids of a whole conversation, ready for the model's reply."""
 
-    def encode_turn(self, messages: list[ChatTurn]) -> list[int]:
-        """Ids that follow a finished reply: these messages, ready for the next one."""
+    def encode_turn(self, messages: list[ChatTurn], after_stop: bool) -> list[int]:
+        """Ids that follow a reply: these messages, ready for the next one.
 
-    def decode(self, ids: Sequence[int]) -> str:
+        `after_stop`: the reply ended with a stop token, which is then not written again.
+        """
+
+    def decode(self, ids: list[int]) -> str:
         """Text of a reply, without its stop token."""
 
 
@@ -45,5 +47,9 @@ def first_prompt(
 
 
 def next_prompt(tokens: TokenCodec, domain: Domain, observation: str) -> list[int]:
-    """Ids that carry a later observation; appended, so that history is never tokenised again."""
-    return tokens.encode_turn(domain.agent_turn(observation[:MAX_OBSERVATION_CHARS]))
+    """Ids that carry a later observation after a reply that ended with a stop token.
+
+    They are appended to what was sampled, so that history is never tokenised again.
+    """
+    messages = domain.agent_turn(observation[:MAX_OBSERVATION_CHARS])
+    return tokens.encode_turn(messages, after_stop=True)

@@ -81,10 +81,13 @@ def class_name(source: str) -> str | None:
 
 
 def source_problem(source: str) -> str | None:
-    """Why this text is not worth a worker (empty, too long), or None."""
+    """Why this text is not worth a worker (empty, too long, not Unicode), or None."""
     if not source.strip():
         return "the program is empty"
-    size = len(source.encode("utf-8", "surrogatepass"))
+    try:
+        size = len(source.encode("utf-8"))
+    except UnicodeEncodeError as cause:
+        return f"the program holds a lone surrogate at character {cause.start}"
     if size > MAX_SOURCE_BYTES:
         return f"the program has {size} bytes, more than {MAX_SOURCE_BYTES}"
     return None

@@ -84,6 +84,7 @@ async def validate(
     num_seeds: int = 1,
     max_turns: int,
     hint_mode: str = "environment",
+    use: JailUse | None = None,
 ) -> ValidationReport:
     """Put a draft through all stages; two jailed sessions per probed instance.
 
@@ -95,11 +96,12 @@ async def validate(
         max_turns: turn limit of the run; single-turn (1) must end in one step, others may take
             `contract.TERMINATION_MARGIN` more.
         hint_mode: with "environment" the program's hint() is a stage.
+        use: account of what it costs in the jail; a new one when None.
 
     Raises:
         SandboxError: the jail failed; nothing is known about the draft.
     """
-    use = JailUse()
+    use = use if use is not None else JailUse()
     problem = contract.source_problem(source)
     if problem is not None:
         return ValidationReport(source, (StageResult(Stage.LOAD, False, problem, 0.0),), None, use)

@@ -1,0 +1,1 @@
+"""The generator process: runs whole rollouts (design, validation, hint, episodes)."""

@@ -1,0 +1,175 @@
+"""``spade-async env try FILE``: put one environment file through the jail and play it by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from spade_async.config.schema import AgentConfig, SandboxConfig
+from spade_async.environment.contract import MAX_SOURCE_BYTES, episode_return
+from spade_async.environment.session import JailUse, MeteredSession, open_session
+from spade_async.environment.text import clean, one_line
+from spade_async.environment.validate import ValidationReport, validate
+from spade_async.errors import SandboxError
+from spade_async.types import Reply
+
+app = typer.Typer(help="Work on environments by hand.", no_args_is_help=True)
+
+EXIT_OK, EXIT_REJECTED, EXIT_NO_FILE, EXIT_NO_JAIL = 0, 1, 2, 3
+_SHOWN_CHARS = 4000
+
+
+@app.callback()
+def _group() -> None:
+    """Work on environments by hand."""
+
+
+@app.command("try")
+def try_(
+    file: Annotated[Path, typer.Argument(help="Python file with one class that ends in Env.")],
+    seed: Annotated[int, typer.Option(min=0, help="Instance seed that is played.")] = 0,
+    max_turns: Annotated[
+        int, typer.Option(min=1, help="Turn limit of the run the environment is meant for.")
+    ] = AgentConfig().max_turns,
+    with_hint: Annotated[
+        bool, typer.Option("--hint/--no-hint", help="Whether the program must have a hint().")
+    ] = True,
+) -> None:
+    """Load one environment file in the jail, show each validation stage, then play it by hand.
+
+    The file runs in the jail and nowhere else. After the stages, each line of standard input is an
+    action ("?" shows the hint, end of input leaves); this also works in a pipe:
+
+        echo 42 | spade-async env try my_env.py --seed 3
+
+    Exit codes: 0 fine, 1 rejected or failed while playing, 2 no readable file, 3 no working jail.
+    """
+    source = _read(file)
+    hint_mode = "environment" if with_hint else "none"
+    try:
+        code = asyncio.run(_try(source, seed, max_turns, hint_mode))
+    except SandboxError as fault:
+        _error(f"the jail does not work here: {one_line(str(fault), 600)}; try spade-async doctor")
+        code = EXIT_NO_JAIL
+    except KeyboardInterrupt:
+        code = 130
+    raise typer.Exit(code)
+
+
+def _error(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _read(file: Path) -> str:
+    """Text of the file; ends the command with one line when there is none to use."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_SOURCE_BYTES + 1)
+        if len(data) > MAX_SOURCE_BYTES:
+            problem = f"is longer than {MAX_SOURCE_BYTES} bytes: no environment may be"
+        else:
+            return data.decode("utf-8")
+    except FileNotFoundError:
+        problem = "does not exist: name a Python file with one environment"
+    except IsADirectoryError:
+        problem = "is a folder: name a Python file with one environment"
+    except UnicodeDecodeError as cause:
+        problem = f"is not UTF-8 text (byte {cause.start}): save it as UTF-8"
+    except OSError as cause:
+        problem = f"cannot be read ({cause.strerror or cause})"
+    _error(f"{file} {problem}")
+    raise typer.Exit(EXIT_NO_FILE)
+
+
+async def _try(source: str, seed: int, max_turns: int, hint_mode: str) -> int:
+    # The compiled jail comes with the command, so that --help works without it.
+    from spade_async.sandbox import Pool, SandboxPolicy
+
+    limits = SandboxConfig()
+    policy = SandboxPolicy(
+        num_workers=2,
+        spares=2,
+        queue=16,
+        wall_s_per_call=limits.wall_s_per_call,
+        cpu_s_per_call=limits.cpu_s_per_call,
+        memory_bytes=limits.memory_bytes,
+        reply_bytes=limits.reply_bytes,
+        max_turns=max_turns,
+    )
+    console = Console(highlight=False)
+    async with Pool(policy) as pool:
+        report = await validate(
+            pool, source, seed=seed, max_turns=max_turns, hint_mode=hint_mode, num_seeds=2
+        )
+        _show(console, report)
+        if report.rejection is not None:
+            return EXIT_REJECTED
+        async with open_session(pool, source, seed, JailUse()) as session:
+            return await _play(console, session, seed)
+
+
+def _show(console: Console, report: ValidationReport) -> None:
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    table.add_column("")
+    table.add_column("stage")
+    table.add_column("ms", justify="right")
+    table.add_column("found", overflow="fold")
+    for result in report.stages:
+        mark = Text("✓", style="green") if result.ok else Text("✗", style="bold red")
+        time_ms = f"{1000 * result.seconds:.1f}" if result.seconds else ""
+        table.add_row(mark, result.stage.value, time_ms, Text(result.detail))
+    console.print(table)
+    rejection = report.rejection
+    if rejection is not None:
+        console.print(Text(f"rejected at {rejection.stage.value}", style="bold red"))
+
+
+async def _play(console: Console, session: MeteredSession, seed: int) -> int:
+    first = session.loaded if not session.loaded.ok else await session.reset()
+    if not first.ok:
+        return _failed(console, "reset", first)
+    is_terminal = sys.stdin.isatty()
+    console.print(Text(f"\nseed {seed}", style="bold"))
+    console.print(Text(clean(first.observation, _SHOWN_CHARS)), soft_wrap=True)
+    if is_terminal:
+        console.print(Text('(type an action; "?" shows the hint; Ctrl-D leaves)', style="dim"))
+    turn = 0
+    while True:
+        if is_terminal:
+            console.print(Text("> ", style="bold"), end="")
+        line = await asyncio.to_thread(sys.stdin.readline)
+        if not line:
+            console.print(Text("end of input: left before the end of the episode", style="dim"))
+            return EXIT_OK
+        action = line.rstrip("\r\n")
+        if action.strip() == "?":
+            reply = await session.hint()
+            if not reply.ok:
+                return _failed(console, "hint", reply)
+            text = clean(reply.observation, _SHOWN_CHARS) or "none"
+            console.print(Text(f"hint: {text}"), soft_wrap=True)
+            continue
+        turn += 1
+        reply = await session.step(action)
+        if not reply.ok:
+            return _failed(console, f"step {turn}", reply)
+        console.print(Text(clean(reply.observation, _SHOWN_CHARS)), soft_wrap=True)
+        facts = f"turn {turn}  reward {reply.reward:g}  terminated {reply.terminated}"
+        console.print(Text(facts + (f"  truncated {reply.truncated}" if reply.truncated else "")))
+        if reply.terminated or reply.truncated:
+            value = episode_return(reply.reward, terminated=reply.terminated)
+            console.print(Text(f"episode return {value:g}", style="bold"))
+            return EXIT_OK
+
+
+def _failed(console: Console, where: str, reply: Reply) -> int:
+    detail = one_line(reply.detail, 600)
+    console.print(Text(f"{where}: {reply.outcome.value}: {detail}", style="bold red"), soft_wrap=True)
+    return EXIT_REJECTED

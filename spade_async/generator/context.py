@@ -1,0 +1,63 @@
+"""What the tasks of one generator share: engine, jail, domain, loaded version, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from spade_async.agent.episode import Player
+from spade_async.config.schema import Config
+from spade_async.environment.session import JailUse
+
+
+class VersionGate:
+    """Holds tasks back until the weights they were meant for are loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: int = -1
+        """Packed version that is loaded; -1 before the first."""
+        self._changed = asyncio.Condition()
+
+    async def open(self, packed: int) -> None:
+        """These weights are loaded now."""
+        async with self._changed:
+            self.loaded = packed
+            self._changed.notify_all()
+
+    async def wait(self, min_version: int) -> None:
+        """Return once the loaded version is `min_version` or later.
+
+        Packed versions order as (branch, step): a later branch replaces all of an earlier one.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.loaded >= min_version)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What this process did since its start."""
+
+    tasks_started: int = 0
+    tasks_done: int = 0
+    episodes_done: int = 0
+    designs_done: int = 0
+    missing: int = 0
+    """Samples without a result by our own fault."""
+    jail: JailUse = field(default_factory=JailUse)
+    running: dict[str, float] = field(default_factory=dict)
+    """Task id -> monotonic start in seconds."""
+
+    def oldest_task_s(self) -> float:
+        """Age of the oldest running task; 0 when there is none."""
+        return time.monotonic() - min(self.running.values(), default=time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorContext:
+    """Shared by all tasks; made once by the process."""
+
+    config: Config
+    player: Player
+    gate: VersionGate = field(default_factory=VersionGate)
+    counters: Counters = field(default_factory=Counters)

@@ -1,0 +1,169 @@
+"""One `DesignTask` to one `DesignResult`: sample, parse, validate, hint, leak check (steps 2-4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from spade_async.agent.trace import TraceBuilder
+from spade_async.designer.hint import clean_hint, leak_share
+from spade_async.engine.protocol import Sampling
+from spade_async.environment.session import JailUse
+from spade_async.environment.text import one_line
+from spade_async.environment.validate import validate
+from spade_async.errors import SpadeError
+from spade_async.generator.context import GeneratorContext
+from spade_async.seeds import derive
+from spade_async.transport.messages import DesignResult, DesignTask
+from spade_async.types import Rejection, Stage, TokenTrace
+
+log = logging.getLogger(__name__)
+
+MAX_HINT_TOKENS = 256
+"""Longest reply to the request for a hint (designer.hint = "self")."""
+NUM_PROBED_INSTANCES = 1
+"""Instances that validation plays, each in two workers."""
+
+EMPTY_TRACE = TokenTrace(
+    np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.float32), np.zeros(0, np.int64)
+)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What is known so far, so that a fault keeps it."""
+
+    source: str = ""
+    rejection: Rejection | None = None
+    hint: str | None = None
+    leak: float = 0.0
+    trace: TokenTrace = EMPTY_TRACE
+    use: JailUse = field(default_factory=JailUse)
+
+
+async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResult:
+    """Write and check one environment. Never raises for a fault: the result says it is missing."""
+    draft = _Draft()
+    missing: str | None = None
+    try:
+        await _design(context, task, draft)
+    except SpadeError as fault:
+        missing = f"ours: {type(fault).__name__}: {one_line(str(fault))}"
+        log.warning("design %s is missing: %s", task.task_id, missing)
+    except Exception as fault:
+        missing = f"ours: {type(fault).__name__}: {one_line(str(fault))}"
+        log.exception("design %s is missing", task.task_id)
+    counters = context.counters
+    counters.jail.merge(draft.use)
+    counters.designs_done += 1
+    counters.missing += missing is not None
+    return DesignResult(
+        task_id=task.task_id,
+        group_id=task.group_id,
+        source=draft.source,
+        rejection=None if missing else _rejection_fields(draft.rejection),
+        missing_reason=missing,
+        hint=draft.hint,
+        hint_mode=context.config.designer.hint,
+        leak_share=draft.leak,
+        jail=draft.use.as_message(),
+        token_ids=draft.trace.token_ids,
+        loss_mask=draft.trace.loss_mask,
+        generator_logprobs=draft.trace.generator_logprobs,
+        versions=draft.trace.versions,
+    )
+
+
+async def _design(context: GeneratorContext, task: DesignTask, draft: _Draft) -> None:
+    player, config = context.player, context.config
+    await context.gate.wait(task.min_version)
+    prompt, room = _fitting_prompt(context, task)
+    trace = TraceBuilder(prompt)
+    generation = await player.engine.generate(
+        list(prompt),
+        Sampling(
+            temperature=task.temperature,
+            max_new_tokens=min(task.max_new_tokens, room),
+            stop_token_ids=player.tokens.stop_token_ids,
+            seed=task.seed,
+            min_version=task.min_version,
+        ),
+    )
+    trace.add_sampled(generation)
+    draft.trace = trace.build()
+    reply = player.tokens.decode([int(token) for token in generation.token_ids])
+    source = player.domain.parse_program(reply)
+    if source is None:
+        cut = " (it was cut at its token limit)" if generation.finish_reason != "stop" else ""
+        draft.rejection = Rejection(Stage.PARSE, f"there is no program in the reply{cut}")
+        return
+    draft.source = source
+    report = await validate(
+        player.pool,
+        source,
+        seed=task.seed,
+        num_seeds=NUM_PROBED_INSTANCES,
+        max_turns=config.agent.max_turns,
+        hint_mode=config.designer.hint,
+        use=draft.use,
+    )
+    draft.rejection = report.rejection
+    if draft.rejection is not None or config.designer.hint == "none":
+        return
+    if config.designer.hint == "self":
+        draft.hint = await _own_hint(context, task, source)
+        if draft.hint is None:
+            draft.rejection = Rejection(Stage.HINT, "the policy's reply holds no hint")
+            return
+    seeds = [derive(task.seed, "leak", i) for i in range(config.regret.leak_seeds)]
+    draft.leak = await leak_share(player.pool, source, draft.hint, seeds, draft.use)
+
+
+def _fitting_prompt(context: GeneratorContext, task: DesignTask) -> tuple[list[int], int]:
+    """The prompt's ids and the room behind them; exemplars are left out until both fit."""
+    player, limit = context.player, context.config.model.max_context_tokens
+    exemplars: list[dict[str, Any]] = list(task.exemplars)
+    while True:
+        messages = player.domain.designer_messages(
+            skill=task.skill, document=task.document, exemplars=exemplars
+        )
+        ids = player.tokens.encode_prompt(messages)
+        room = limit - len(ids)
+        if room >= task.max_new_tokens:
+            return ids, room
+        if not exemplars:
+            raise SpadeError(
+                f"the designer's prompt of {len(ids)} tokens leaves {room} for "
+                f"designer.max_new_tokens={task.max_new_tokens}: raise model.max_context_tokens="
+                f"{limit} or lower grounding.max_document_words"
+            )
+        exemplars.pop()
+
+
+async def _own_hint(context: GeneratorContext, task: DesignTask, source: str) -> str | None:
+    player = context.player
+    prompt = player.tokens.encode_prompt(player.domain.hint_messages(source))
+    room = context.config.model.max_context_tokens - len(prompt)
+    generation = await player.engine.generate(
+        prompt,
+        Sampling(
+            temperature=task.temperature,
+            max_new_tokens=max(1, min(MAX_HINT_TOKENS, room)),
+            stop_token_ids=player.tokens.stop_token_ids,
+            seed=derive(task.seed, "hint"),
+            min_version=task.min_version,
+        ),
+    )
+    return clean_hint(player.tokens.decode([int(token) for token in generation.token_ids]))
+
+
+def _rejection_fields(rejection: Rejection | None) -> dict[str, Any] | None:
+    if rejection is None:
+        return None
+    fields = dataclasses.asdict(rejection)
+    outcome = rejection.outcome
+    return fields | {"stage": rejection.stage.value, "outcome": outcome.value if outcome else None}

@@ -1,0 +1,120 @@
+"""One `PlayTask` to one `EpisodeResult` per seed, each sent as soon as it is done (step 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from spade_async.agent.episode import Play, Played, PlayLimits, play_episode
+from spade_async.environment.session import JailUse
+from spade_async.environment.text import clean, one_line
+from spade_async.generator.context import GeneratorContext
+from spade_async.generator.design_task import EMPTY_TRACE
+from spade_async.seeds import derive
+from spade_async.transport.messages import EpisodeResult, PlayTask
+from spade_async.types import Arm, Episode, Outcome
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[EpisodeResult], Awaitable[None]]
+
+
+async def run_play(context: GeneratorContext, task: PlayTask, send: Send) -> int:
+    """Play all seeds at once. Returns how many episodes are missing by our own fault.
+
+    Episode i samples from derive(task.seed, i). A fault of ours in one episode leaves the others
+    alone.
+    """
+    await context.gate.wait(task.min_version)
+    limits = PlayLimits(
+        max_turns=task.max_turns,
+        max_new_tokens=task.max_new_tokens,
+        max_context_tokens=context.config.model.max_context_tokens,
+        temperature=task.temperature,
+        min_version=task.min_version,
+    )
+    faults = await asyncio.gather(
+        *(_episode(context, task, limits, index, send) for index in range(len(task.seeds)))
+    )
+    return sum(faults)
+
+
+async def _episode(
+    context: GeneratorContext, task: PlayTask, limits: PlayLimits, index: int, send: Send
+) -> bool:
+    """Play and send one episode. True when it is missing by our own fault."""
+    play = Play(
+        environment_id=task.environment_id,
+        source=task.source,
+        hint_mode=task.hint_mode,
+        hint=task.hint,
+        arm=Arm(task.arm),
+        seed=task.seeds[index],
+        sampling_seed=derive(task.seed, index),
+    )
+    try:
+        played = await play_episode(context.player, play, limits)
+    except Exception as fault:
+        # Recorded as missing with its reason; the other episodes go on.
+        log.exception("episode %s[%d] is missing", task.task_id, index)
+        played = _missing(play, f"ours: {type(fault).__name__}: {one_line(str(fault))}")
+    reason = played.episode.missing_reason
+    is_ours = reason is not None and reason.startswith("ours")
+    if is_ours:
+        log.warning("episode %s[%d] is missing: %s", task.task_id, index, reason)
+    context.counters.jail.merge(played.jail)
+    context.counters.episodes_done += 1
+    context.counters.missing += is_ours
+    await send(_result(task, index, played))
+    return is_ours
+
+
+def _missing(play: Play, reason: str) -> Played:
+    episode = Episode(
+        environment_id=play.environment_id,
+        seed=play.seed,
+        arm=play.arm,
+        outcome=Outcome.FINISHED,
+        detail="",
+        observation="",
+        turns=(),
+        episode_return=None,
+        missing_reason=reason,
+        trace=None,
+    )
+    return Played(episode, None, JailUse())
+
+
+def _result(task: PlayTask, index: int, played: Played) -> EpisodeResult:
+    episode = played.episode
+    trace = episode.trace if episode.trace is not None else EMPTY_TRACE
+    return EpisodeResult(
+        task_id=task.task_id,
+        group_id=task.group_id,
+        environment_id=task.environment_id,
+        arm=task.arm,
+        index=index,
+        seed=episode.seed,
+        purpose=task.purpose,
+        outcome=episode.outcome.value,
+        detail=clean(episode.detail),
+        episode_return=episode.episode_return,
+        missing_reason=episode.missing_reason,
+        num_turns=len(episode.turns),
+        transcript=[
+            {
+                "action": clean(turn.action),
+                "observation": clean(turn.observation),
+                "reward": turn.reward,
+            }
+            for turn in episode.turns
+        ],
+        observation=clean(episode.observation),
+        hint_text=None if played.hint_text is None else clean(played.hint_text),
+        jail=played.jail.as_message(),
+        token_ids=trace.token_ids,
+        loss_mask=trace.loss_mask,
+        generator_logprobs=trace.generator_logprobs,
+        versions=trace.versions,
+    )
