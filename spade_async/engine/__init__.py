@@ -1,0 +1,1 @@
+"""Token generation: the protocol, its implementations, and chat tokens. No torch at import."""

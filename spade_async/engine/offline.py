@@ -1,4 +1,4 @@
-"""Keeps transformers away from any hub, and turns what is wrong with a model folder into one line."""
+"""Keeps transformers away from any hub; says in one line what is wrong with a model folder."""
 
 from __future__ import annotations
 

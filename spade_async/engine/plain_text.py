@@ -9,13 +9,14 @@ from typing import Any
 class PlainText:
     """Encodes template text (control tokens wanted) and content (control tokens never).
 
-    `control` maps the text of each control token (role markers, end of text, padding; not the unknown
-    token) to its id.
+    `control` maps the text of each control token (role markers, end of text, padding; not the
+    unknown token) to its id.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        tokens = {str(t): int(tokenizer.convert_tokens_to_ids(t)) for t in tokenizer.all_special_tokens}
+        special = tokenizer.all_special_tokens
+        tokens = {str(t): int(tokenizer.convert_tokens_to_ids(t)) for t in special}
         for i, token in tokenizer.added_tokens_decoder.items():
             if token.special:
                 tokens[str(token.content)] = int(i)

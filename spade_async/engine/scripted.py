@@ -32,7 +32,7 @@ class ScriptedEngine:
         *,
         delay_s: float = 0.0,
         logprob: float = -0.5,
-        version: PolicyVersion = PolicyVersion(0, 0),
+        version: PolicyVersion | None = None,
         check: Callable[[str, str], None] | None = None,
     ) -> None:
         self._script = script
@@ -42,7 +42,7 @@ class ScriptedEngine:
         self._changed = asyncio.Condition()
         self._closed = False
         self._said = 0
-        self.version = version
+        self.version = version or PolicyVersion(0, 0)
         self.failed: BaseException | None = None
         """Set it to make every later call fail, as if the engine had died."""
         self.prompts: list[list[int]] = []

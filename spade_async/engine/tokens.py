@@ -1,13 +1,14 @@
 """Chat messages to token ids and back, for any tokenizer with a chat template.
 
-History is never tokenised again: a conversation is the prompt's ids, the sampled ids, the ids of the
-next turn's fragment, and so on. Text of environments is never read as control tokens.
+History is never tokenised again: a conversation is the prompt's ids, the sampled ids, the ids of
+the next turn's fragment, and so on. Text of environments is never read as control tokens.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from spade_async.errors import ConfigError, GenerationError
 
 _SENTINEL = "\ue000{}\ue001"
 """Stands for a content while the template is rendered (private-use characters)."""
+_ANY_SENTINEL = re.compile(_SENTINEL.format(r"(\d+)"))
 
 
 class ChatTokens:
@@ -26,11 +28,11 @@ class ChatTokens:
     def __init__(self, tokenizer: Any, extra_stop_ids: tuple[int, ...] = ()) -> None:
         self._tokenizer = tokenizer
         self._plain = PlainText(tokenizer)
-        self._probe_close = self._closing_text()
+        self._trims = self._trims_content()
         stops = set(extra_stop_ids)
         if tokenizer.eos_token_id is not None:
             stops.add(int(tokenizer.eos_token_id))
-        close = self._leading_control_token(self._probe_close)
+        close = self._leading_control_token(self._closing_text())
         if close is not None:
             stops.add(self._plain.control[close])
         self.stop_token_ids: tuple[int, ...] = tuple(sorted(stops))
@@ -71,8 +73,8 @@ class ChatTokens:
 
         Args:
             messages: what is said before the assistant speaks again.
-            after_stop: whether the sampled tokens end with a stop token; the template's closing token
-                is then left out, for it is there already. False after a cut at the token limit.
+            after_stop: whether the sampled tokens end with a stop token; the template's closing
+                token is then left out, for it is there already. False after a cut at the limit.
 
         Raises:
             GenerationError: the template cannot continue a conversation.
@@ -81,13 +83,14 @@ class ChatTokens:
             raise GenerationError("encode_turn needs at least one message")
         count = len(messages)
         said = _SENTINEL.format(count)
-        before = [ChatTurn(messages[0].role, _SENTINEL.format(count + 1)), ChatTurn("assistant", said)]
+        asked = ChatTurn(messages[0].role, _SENTINEL.format(count + 1))
+        before = [asked, ChatTurn("assistant", said)]
         rendered = self._apply([*before, *_with_sentinels(messages)], generate=True)
         _, found, tail = rendered.partition(said)
         if not found:
             raise GenerationError(
-                "the chat template does not render assistant messages, so a conversation of several "
-                "turns cannot be continued: use a template with an assistant role, or "
+                "the chat template does not render assistant messages, so a conversation of "
+                "several turns cannot be continued: use a template with an assistant role, or "
                 "agent.max_turns=1"
             )
         if after_stop:
@@ -105,12 +108,11 @@ class ChatTokens:
 
     def _encode(self, messages: list[ChatTurn], rendered: str) -> list[int]:
         """Ids of a rendering in which each content is still its sentinel."""
-        contents = [message.content for message in messages]
+        contents = [m.content.strip() if self._trims else m.content for m in messages]
         if all(self._plain.is_plain(content) for content in contents):
             # The usual case: tokenised as one text, exactly as the model was trained.
-            for i, content in enumerate(contents):
-                rendered = rendered.replace(_SENTINEL.format(i), content)
-            return self._plain.encode_template(rendered)
+            filled = _ANY_SENTINEL.sub(lambda match: contents[int(match[1])], rendered)
+            return self._plain.encode_template(filled)
         ids: list[int] = []
         for i, content in enumerate(contents):
             template, found, rest = rendered.partition(_SENTINEL.format(i))
@@ -145,6 +147,14 @@ class ChatTokens:
         except GenerationError:
             return ""
         return text.partition(said)[2]
+
+    def _trims_content(self) -> bool:
+        """Whether the template strips white space around a content (many do)."""
+        spaced = f" {_SENTINEL.format(0)} "
+        try:
+            return spaced not in self._apply([ChatTurn("user", spaced)], generate=False)
+        except GenerationError:
+            return False
 
     def _leading_control_token(self, text: str) -> str | None:
         matches = [token for token in self._plain.control if text.startswith(token)]

@@ -1,8 +1,8 @@
 """The private folder that holds a run's weight files, and its removal. No torch.
 
 In shared memory the folder is ``/dev/shm/spade-async-UID-HASH`` with HASH of the run folder's path,
-so that every process of a run finds the same one; `owner.json` inside says whose it is, so that what
-a killed run left behind can be swept.
+so that every process of a run finds the same one; `owner.json` inside says whose it is, so that
+what a killed run left behind can be swept.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def make_weights_folder(config: Config, run_dir: Path) -> Path:
         if status.st_uid != os.getuid() or folder.is_symlink():
             raise WeightsError(f"{folder} belongs to another user: remove it, or {_REMEDY}")
         folder.chmod(0o700)
-        owner = {"run_dir": str(run_dir.resolve()), "pid": os.getpid(), "start": _start(os.getpid())}
-        temporary = folder / f".{_OWNER}.{os.getpid()}"
+        pid = os.getpid()
+        owner = {"run_dir": str(run_dir.resolve()), "pid": pid, "start": _start(pid)}
+        temporary = folder / f".{_OWNER}.{pid}"
         temporary.write_text(json.dumps(owner))
         temporary.replace(folder / _OWNER)
     except OSError as cause:

@@ -64,7 +64,7 @@ class FileWeightStore:
 
     Args:
         folder: made with mode 0700 at the first `publish`; see `folder.weights_folder`.
-        keep: files kept. At least 2, so that a generator that is reading the last one is not robbed.
+        keep: files kept. At least 2, so that a generator reading the last one is not robbed.
     """
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
@@ -123,14 +123,14 @@ def load_weights(location: str, digest: str) -> dict[str, torch.Tensor]:
         data = Path(location).read_bytes()
     except OSError as cause:
         raise WeightsError(
-            f"weights at {location} cannot be read ({cause.strerror}); wait for a newer version, or "
-            "raise weights.keep if readers are slower than the learner"
+            f"weights at {location} cannot be read ({cause.strerror}); wait for a newer version, "
+            "or raise weights.keep if readers are slower than the learner"
         ) from cause
     found = _hash(data)
     if found != digest:
         raise WeightsError(
-            f"weights at {location} have digest {found[:16]}..., announced was {digest[:16]}...: the "
-            "file is damaged or of another run; it was not loaded"
+            f"weights at {location} have digest {found[:16]}..., announced was {digest[:16]}...: "
+            "the file is damaged or of another run; it was not loaded"
         )
     with boundary(WeightsError, f"weights at {location} are damaged"):
         tensors = load(data)
