@@ -1,4 +1,4 @@
-"""The ledger: one SQLite file with every durable fact of a run. The coordinator is its one writer."""
+"""The ledger: one SQLite file with every durable fact of a run; the coordinator writes it."""
 
 from __future__ import annotations
 

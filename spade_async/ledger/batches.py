@@ -126,10 +126,10 @@ class BatchWrites(BatchReads):
         wall_unix_s: float,
         metrics: Mapping[str, float] | None = None,
     ) -> bool:
-        """Record a finished step: batch consumed, samples and groups trained, version and step
-        added, all in the present transaction, which must be a full one.
+        """Record a finished step in the present transaction, which must be a full one.
 
-        A step that was not applied (`report.applied` False) consumes its batch as well.
+        The batch is consumed, its samples and groups are trained, version and step are added. A
+        step that was not applied (`report.applied` False) consumes its batch as well.
 
         Args:
             ordinal: of the planned batch.

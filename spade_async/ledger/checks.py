@@ -1,4 +1,4 @@
-"""The promises of a run, counted from the ledger: nothing lost, nothing trained twice or too old."""
+"""The promises of a run, counted: nothing lost, nothing trained twice, nothing too old."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ class Checks:
         )
 
     def lost(self) -> int:
-        """Finished train samples that vanished: their group was trained without them and nothing
-        says why, or a consumed batch names a sample whose row is gone or not marked."""
+        """Finished train samples that vanished.
+
+        Their group was trained without them and nothing says why, or a consumed batch names a
+        sample whose row is gone or not marked.
+        """
         left_out = self._db.number(
             "SELECT COUNT(*) FROM samples s JOIN groups g USING (group_id)"
             " WHERE g.state = 'trained' AND s.purpose = 'train' AND s.trained_ordinal IS NULL"

@@ -16,7 +16,7 @@ from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
 _LOG = logging.getLogger(__name__)
 
 _NETWORK_TYPES = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph glusterfs afs fuse.sshfs fuse.s3fs".split()
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs")
 )
 _BUSY_S = 10.0
 
@@ -32,7 +32,7 @@ def ledger_errors(path: Path, what: str) -> Iterator[None]:
         ) from cause
     except sqlite3.DatabaseError as cause:
         raise LedgerError(
-            f"ledger {path}: {what}: {cause}; restore the file from a copy or start a new run folder"
+            f"ledger {path}: {what}: {cause}; restore it from a copy or start a new run folder"
         ) from cause
     except (sqlite3.Error, OverflowError) as cause:
         raise LedgerError(f"ledger {path}: {what}: {cause}") from cause
@@ -150,7 +150,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         log = path.with_name(path.name + "-wal")
         is_folder_writable = os.access(path.parent, os.W_OK)
         if not is_folder_writable and not (log.exists() and log.stat().st_size):
-            # A read-only folder cannot hold the shared index of a log; without a log none is needed.
+            # A read-only folder cannot hold the index of a log; without a log none is needed.
             raw.close()
             raw = sqlite3.connect(uri + "?mode=ro&immutable=1", uri=True, isolation_level=None)
     raw.row_factory = sqlite3.Row
@@ -187,7 +187,7 @@ def warn_if_network(path: Path) -> str | None:
     SQLite's locks and fsync promises do not hold there, so a kill may lose committed samples.
     """
     kind = _file_system(path.resolve())
-    if kind not in _NETWORK_TYPES:
+    if kind not in _NETWORK_TYPES and not kind.startswith("fuse.s"):
         return None
     _LOG.warning(
         "ledger %s is on a network file system (%s): commits may not survive a crash; "

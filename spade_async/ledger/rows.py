@@ -8,7 +8,7 @@ from typing import Any
 from spade_async.types import Environment, PolicyVersion
 
 GROUP_STATES = ("open", "ready", "trained", "missing")
-"""open: members outstanding; ready: all in, not trained; trained; missing: given up, not trained."""
+"""open: members outstanding; ready: all in, not trained; trained; missing: given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,9 @@ def pack_trace(trace: TokenTrace) -> bytes:
     Raises:
         ValueError: the arrays have unequal lengths or a wrong dtype.
     """
-    arrays = [trace.token_ids, trace.loss_mask, trace.generator_logprobs, trace.versions]
     length = len(trace.token_ids)
     try:
-        specs, block = pack_arrays(list(zip(_FIELDS, arrays, strict=True)))
+        specs, block = pack_arrays([(name, getattr(trace, name)) for name in _FIELDS])
     except TransportError as cause:
         raise ValueError(str(cause)) from cause
     for spec, dtype in zip(specs, _DTYPES, strict=True):

@@ -117,8 +117,10 @@ class Ledger(
 
 
 def _lock(path: Path) -> int:
-    """Hold the writer's lock: a file of its own, because closing any descriptor of the database
-    itself would drop SQLite's locks. The kernel releases it when we die."""
+    """Hold the writer's lock; the kernel releases it when we die.
+
+    A file of its own, because closing any descriptor of the database would drop SQLite's locks.
+    """
     name = path.with_name(path.name + ".writer")
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,1 @@
+"""The link between the processes of a run: messages, codec, hub and peers."""

@@ -6,6 +6,16 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
+class Outgoing:
+    """Frames on their way to the socket."""
+
+    frames: tuple[bytes, bytes]
+    is_reliable: bool
+    is_first: bool
+    """False for repetitions and for acknowledgements alone."""
+
+
+@dataclass(slots=True)
 class LinkCounters:
     """Counters of one `Hub` or `Peer`; they only grow. `lost` must stay 0."""
 
@@ -31,6 +41,14 @@ class LinkCounters:
     def refuse(self, reason: str) -> None:
         """Count one refused message."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def count_out(self, item: Outgoing) -> None:
+        """Count frames that the socket took."""
+        self.bytes_out += len(item.frames[0]) + len(item.frames[1])
+        if item.is_first:
+            self.sent += 1
+        elif item.is_reliable:
+            self.resent += 1
 
     def as_metrics(self) -> dict[str, float]:
         """Flat numbers, e.g. {"sent": 12.0, ..., "refused": 0.0} (all reasons together)."""

@@ -25,8 +25,10 @@ class HeartbeatThread:
         snapshot: Callable[[], Mapping[str, Any]],
         interval_s: float = 1.0,
     ) -> None:
-        """`snapshot` runs in the thread and gives any of Heartbeat's fields but `name`:
-        state, waits_for, progress, oldest_wait_s, metrics (missing ones get a neutral value)."""
+        """`snapshot` runs in the thread and gives any of Heartbeat's fields but `name`.
+
+        state, waits_for, progress, oldest_wait_s, metrics; missing ones get a neutral value.
+        """
         self._post = post
         self._name = name
         self._snapshot = snapshot

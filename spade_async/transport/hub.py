@@ -7,23 +7,28 @@ delivered. When a peer dies its unacknowledged messages stay readable (`unacknow
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from dataclasses import dataclass, field
+
+import zmq
 
 from spade_async.config.schema import LinkConfig
+from spade_async.errors import TransportError
+from spade_async.transport.channel import Channel, Received
+from spade_async.transport.codec import Envelope, FrameError, Frames, decode, encode
 from spade_async.transport.counters import LinkCounters
-from spade_async.transport.messages import Message
+from spade_async.transport.endpoint import check_endpoint
+from spade_async.transport.inbox import Inbox
+from spade_async.transport.messages import SCHEMA, Hello, Message, Welcome
+from spade_async.transport.pump import Pump
 
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """One delivered message. Call `ack` when its effect is durable; a no-op if unreliable."""
-
-    peer: str
-    """Name of the sender ("gen-0"; "coordinator" at a `Peer`)."""
-    message: Message
-    ack: Callable[[], None]
-    """Queues the acknowledgement (many are sent in one small frame). Idempotent."""
+_LOG = logging.getLogger(__name__)
+_HIGH_WATER = 10_000
+"""Messages that may queue in the socket for one peer before we keep them ourselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +47,69 @@ class PeerState:
     """Messages from it that were delivered here and are not acknowledged yet."""
 
 
+@dataclass(slots=True)
+class _Entry:
+    hello: Hello
+    routing_id: bytes
+    channel: Channel
+    last_seen_s: float
+    welcome: Frames | None = None
+    orphans: list[Message] = field(default_factory=list)
+
+
 class Hub:
     """See the module. `start` binds, `close` closes with LINGER 0."""
 
-    counters: LinkCounters
-
     def __init__(self, endpoint: str, config: LinkConfig) -> None:
         """`endpoint` is ipc://PATH or tcp://127.0.0.1:PORT (port * picks a free one)."""
-        raise NotImplementedError
+        self._endpoint = endpoint
+        self._config = config
+        self._incarnation = secrets.token_hex(4)
+        self._entries: dict[str, _Entry] = {}
+        self._inbox = Inbox("hub")
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._pump: Pump | None = None
+        self.counters = LinkCounters()
 
     @property
     def endpoint(self) -> str:
         """Address that peers connect to (with the real port after `start`)."""
-        raise NotImplementedError
+        return self._endpoint
 
     async def start(self) -> None:
         """Bind. Raises TransportError when the address is refused or taken."""
+        check_endpoint(self._endpoint)
+        self._context = zmq.Context()
+        socket = self._context.socket(zmq.ROUTER)
+        try:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            # A connection of the same incarnation replaces its half-dead predecessor.
+            socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            socket.setsockopt(zmq.MAXMSGSIZE, self._config.max_message_bytes)
+            socket.setsockopt(zmq.SNDHWM, _HIGH_WATER)
+            socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
+            socket.bind(self._endpoint)
+        except zmq.ZMQError as cause:
+            socket.close(linger=0)
+            self._context.term()
+            raise TransportError(f"cannot listen on {self._endpoint}: {cause}") from cause
+        bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._endpoint = bound.rstrip("\0")
+        self._pump = Pump(socket, self._on_parts, self._flush, self._on_tick)
 
     async def close(self, timeout_s: float = 0.0) -> None:
         """Close; with `timeout_s` wait up to that long for acknowledgements of what was sent."""
+        deadline_s = time.monotonic() + timeout_s
+        while self._pump is not None and time.monotonic() < deadline_s:
+            if not any(entry.channel.num_unacknowledged for entry in self._entries.values()):
+                break
+            await asyncio.sleep(0.02)
+        if self._pump is not None and self._context is not None:
+            self._pump.close(linger_ms=0)
+            self._context.term()
+            self._pump = None
+        self._inbox.close()
 
     async def send(self, peer: str, message: Message) -> None:
         """Queue a message for a peer (by name). Never waits for the network.
@@ -68,26 +117,153 @@ class Hub:
         Raises:
             TransportError: no such peer ever said Hello, or the message breaks its record.
         """
+        if self._pump is None:
+            raise TransportError("the hub is closed or was not started")
+        entry = self._entry(peer)
+        frames = entry.channel.send(message, time.monotonic())
+        if isinstance(message, Welcome):
+            entry.welcome = frames
 
     async def receive(self) -> Received:
-        """Next message; safe to cancel. A `Hello` is delivered once per incarnation and must be
-        answered with ``send(name, Welcome(...))``."""
-        raise NotImplementedError
+        """Next message; safe to cancel.
+
+        A `Hello` is delivered once per incarnation and must be answered with
+        ``send(name, Welcome(...))``. Raises TransportError once closed.
+        """
+        return await self._inbox.take()
 
     def receive_nowait(self) -> Received | None:
         """Next message that is already here, or None: drain, commit once, then ack all."""
+        return self._inbox.take_nowait()
 
     def peers(self) -> dict[str, PeerState]:
         """State by peer name (dead ones too until `forget`)."""
-        raise NotImplementedError
+        now_s = time.monotonic()
+        return {
+            name: PeerState(
+                incarnation=entry.hello.incarnation,
+                pid=entry.hello.pid,
+                last_seen_s=now_s - entry.last_seen_s,
+                unacknowledged=entry.channel.num_unacknowledged,
+                oldest_unacknowledged_s=entry.channel.oldest_unacknowledged_s(now_s),
+                held=entry.channel.num_held,
+            )
+            for name, entry in self._entries.items()
+        }
 
     def unacknowledged(self, peer: str) -> list[Message]:
         """Reliable messages to the peer's present incarnation not acknowledged, oldest first."""
-        raise NotImplementedError
+        return self._entry(peer).channel.unacknowledged()
 
     def take_orphans(self, peer: str) -> list[Message]:
         """Unacknowledged messages of earlier incarnations of the peer; returned once."""
-        raise NotImplementedError
+        entry = self._entry(peer)
+        orphans, entry.orphans = entry.orphans, []
+        return orphans
 
     def forget(self, peer: str) -> None:
         """Drop everything about a peer (it is dead and its work was re-issued)."""
+        entry = self._entries.pop(peer, None)
+        if entry is not None and self._pump is not None:
+            self._flush_entry(self._pump.socket, entry)
+
+    def _entry(self, peer: str) -> _Entry:
+        entry = self._entries.get(peer)
+        if entry is None:
+            known = ", ".join(sorted(self._entries)) or "nobody"
+            raise TransportError(f"peer {peer!r} never connected (connected: {known})")
+        return entry
+
+    def _on_parts(self, parts: list[bytes]) -> None:
+        self.counters.bytes_in += sum(map(len, parts[1:]))
+        routing_id = parts[0]
+        try:
+            envelope = decode(parts[1:], self._config.max_message_bytes)
+        except FrameError as error:
+            self._refuse(error.code, routing_id, str(error))
+            if error.code == "schema":
+                # The other side cannot read our answer either, but sees whose schema it is.
+                self._answer(routing_id, Welcome(error=str(error)))
+            return
+        if isinstance(envelope.message, Hello):
+            self._on_hello(routing_id, envelope.message)
+            return
+        name = routing_id.decode(errors="replace").rpartition("-")[0]
+        entry = self._entries.get(name)
+        if entry is None:
+            self._refuse("unknown_peer", routing_id, "it never said Hello")
+        elif entry.routing_id != routing_id or entry.hello.incarnation != envelope.sender:
+            self._refuse("other_incarnation", routing_id, f"present: {entry.hello.incarnation}")
+        else:
+            entry.last_seen_s = time.monotonic()
+            received = entry.channel.deliver(envelope)
+            if received is not None:
+                self._inbox.put(received)
+
+    def _on_hello(self, routing_id: bytes, hello: Hello) -> None:
+        now_s = time.monotonic()
+        if routing_id != f"{hello.name}-{hello.incarnation}".encode():
+            self._refuse("identity", routing_id, f"it calls itself {hello.name[:64]!r}")
+            return
+        if hello.schema != SCHEMA:
+            self._refuse("schema", routing_id, f"schema {hello.schema}")
+            self._answer(routing_id, Welcome(error=f"schema {hello.schema}, expected {SCHEMA}"))
+            return
+        known = self._entries.get(hello.name)
+        if known is not None and known.hello.incarnation == hello.incarnation:
+            known.last_seen_s = now_s
+            if known.welcome is not None:
+                known.channel.repeat(known.welcome)
+                known.channel.reconnect(now_s)
+            return
+        channel = Channel(self._incarnation, hello.name, self._config, self.counters, self._wake)
+        entry = _Entry(hello, routing_id, channel, now_s)
+        if known is not None:
+            entry.orphans = known.orphans + known.channel.unacknowledged()
+        self._entries[hello.name] = entry
+        self.counters.received += 1
+        self._inbox.put(Received(hello.name, hello, lambda: None))
+
+    def _refuse(self, code: str, routing_id: bytes, text: str) -> None:
+        self.counters.refuse(code)
+        if self.counters.refused[code] <= 10:
+            _LOG.warning("refused a message of %.64r (%s): %s", routing_id, code, text)
+
+    def _answer(self, routing_id: bytes, message: Message) -> None:
+        assert self._pump is not None, "called from the pump only"
+        frames = encode(Envelope(self._incarnation, message), self._config.max_message_bytes)
+        with contextlib.suppress(zmq.ZMQError):
+            self._pump.socket.send_multipart([routing_id, *frames], zmq.NOBLOCK)
+
+    def _wake(self) -> None:
+        if self._pump is not None:
+            self._pump.wake()
+
+    def _on_tick(self) -> None:
+        now_s = time.monotonic()
+        for entry in self._entries.values():
+            entry.channel.tick(now_s)
+
+    def _flush(self) -> None:
+        if self._pump is not None:
+            for entry in self._entries.values():
+                self._flush_entry(self._pump.socket, entry)
+
+    def _flush_entry(self, socket: zmq.Socket[bytes], entry: _Entry) -> None:
+        entry.channel.queue_acknowledgements()
+        queue = entry.channel.outgoing
+        while queue:
+            item = queue[0]
+            try:
+                socket.send_multipart([entry.routing_id, *item.frames], zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                # Its pipe is full: keep the order and try again at the next tick.
+                self.counters.unreachable += 1
+                return
+            except zmq.ZMQError:
+                # No route now: reliable ones come again when they are due or it reconnects.
+                self.counters.unreachable += 1
+                self.counters.dropped_unreliable += not item.is_reliable
+            else:
+                self.counters.count_out(item)
+            queue.popleft()

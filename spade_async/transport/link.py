@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from spade_async.transport.channel import Received
 from spade_async.transport.counters import LinkCounters
-from spade_async.transport.hub import Hub, PeerState, Received
+from spade_async.transport.hub import Hub, PeerState
 from spade_async.transport.peer import Peer
 
 __all__ = ["Hub", "LinkCounters", "Peer", "PeerState", "Received"]

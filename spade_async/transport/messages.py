@@ -19,7 +19,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Base: `reliable` messages are acknowledged and re-sent, others are superseded by newer ones."""
+    """Base: `reliable` messages are acknowledged and re-sent, others superseded by newer ones."""
 
     reliable: ClassVar[bool] = True
 

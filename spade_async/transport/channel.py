@@ -1,0 +1,163 @@
+"""One conversation: both windows, the queue of frames to send, and what is delivered.
+
+Pure: time is handed in, frames go in and out, so that loss, repetition and disorder are tested
+without sockets. Used by `Hub` (one per peer) and `Peer` (one).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from spade_async.config.schema import LinkConfig
+from spade_async.errors import TransportError
+from spade_async.transport.codec import Envelope, Frames, decode, encode
+from spade_async.transport.counters import LinkCounters, Outgoing
+from spade_async.transport.messages import Message
+from spade_async.transport.window import Arrival, ReceiveWindow, SendWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One delivered message. Call `ack` when its effect is durable; a no-op if unreliable."""
+
+    peer: str
+    """Name of the sender ("gen-0"; "coordinator" at a `Peer`)."""
+    message: Message
+    ack: Callable[[], None]
+    """Queues the acknowledgement (many are sent in one small frame). Idempotent."""
+
+
+class Channel:
+    """State of the conversation between two incarnations."""
+
+    def __init__(
+        self,
+        sender: str,
+        peer: str,
+        config: LinkConfig,
+        counters: LinkCounters,
+        wake: Callable[[], None],
+    ) -> None:
+        """`sender` is our incarnation, `peer` the name of the other side.
+
+        `wake` is called when there is something to send.
+        """
+        self._sender = sender
+        self._peer = peer
+        self._max_bytes = config.max_message_bytes
+        self._counters = counters
+        self._wake = wake
+        self._sent = SendWindow(config.resend_s)
+        self._arrived = ReceiveWindow()
+        self.outgoing: deque[Outgoing] = deque()
+        """Frames to hand to the socket, oldest first; the owner of the socket pops them."""
+
+    @property
+    def num_unacknowledged(self) -> int:
+        """Reliable messages sent and not acknowledged."""
+        return len(self._sent)
+
+    @property
+    def num_held(self) -> int:
+        """Messages delivered here and not acknowledged."""
+        return self._arrived.num_held
+
+    def oldest_unacknowledged_s(self, now_s: float) -> float:
+        """Age of the oldest message not acknowledged."""
+        return self._sent.oldest_s(now_s)
+
+    def send(self, message: Message, now_s: float) -> Frames:
+        """Queue a message, with whatever there is to acknowledge; its frames.
+
+        Raises:
+            TransportError: it breaks its record or is too large; nothing is queued.
+        """
+        seq = self._sent.next_seq if message.reliable else 0
+        news = self._arrived.take_news()
+        try:
+            frames = encode(Envelope(self._sender, message, seq, *news), self._max_bytes)
+        except TransportError:
+            self._arrived.tell_again(news[1])
+            raise
+        if seq:
+            self._sent.keep(frames, now_s)
+        self.outgoing.append(Outgoing(frames, message.reliable, is_first=True))
+        self._wake()
+        return frames
+
+    def deliver(self, envelope: Envelope) -> Received | None:
+        """Take in what came: settle acknowledgements, filter duplicates; a new message or None."""
+        if not self._sent.acknowledge(envelope.cumulative, envelope.ranges):
+            self._counters.refuse("ack_of_unsent")
+            return None
+        message = envelope.message
+        if message is None:
+            return None
+        if not envelope.seq:
+            self._counters.received += 1
+            return Received(self._peer, message, _nothing)
+        arrival = self._arrived.arrive(envelope.seq)
+        if arrival is Arrival.NEW:
+            self._counters.received += 1
+            return Received(self._peer, message, partial(self._acknowledge, envelope.seq))
+        if arrival is Arrival.DUPLICATE:
+            self._counters.duplicates += 1
+            if self._arrived.has_news:
+                self._wake()
+        else:
+            self._counters.refuse("too_far_ahead")
+        return None
+
+    def repeat(self, frames: Frames) -> None:
+        """Queue frames of an unreliable message again (Welcome)."""
+        self.outgoing.append(Outgoing(frames, is_reliable=False, is_first=False))
+        self._wake()
+
+    def tick(self, now_s: float) -> None:
+        """Queue what is due to be sent again."""
+        if self.outgoing:
+            # The pipe is full: repeating would only make the queue longer.
+            return
+        due = self._sent.due(now_s)
+        self.outgoing.extend(Outgoing(frames, is_reliable=True, is_first=False) for frames in due)
+        if due:
+            self._wake()
+
+    def reconnect(self, now_s: float) -> None:
+        """The connection is new: send everything again that is not acknowledged."""
+        self.outgoing = deque(item for item in self.outgoing if not item.is_reliable)
+        self._sent.rewind(now_s)
+        # Not through `tick`: unreliable frames in the queue are no reason to wait.
+        due = self._sent.due(now_s)
+        self.outgoing.extend(Outgoing(frames, is_reliable=True, is_first=False) for frames in due)
+        self._wake()
+
+    def queue_acknowledgements(self) -> None:
+        """Queue small frames for acknowledgements that no message has taken along."""
+        while self._arrived.has_news:
+            cumulative, ranges = self._arrived.take_news()
+            envelope = Envelope(self._sender, None, 0, cumulative, ranges)
+            frames = encode(envelope, self._max_bytes)
+            self.outgoing.append(Outgoing(frames, is_reliable=False, is_first=False))
+
+    def unacknowledged(self) -> list[Message]:
+        """Reliable messages not acknowledged, oldest first."""
+        return [message_of(frames, self._max_bytes) for frames in self._sent.frames()]
+
+    def _acknowledge(self, seq: int) -> None:
+        if self._arrived.acknowledge(seq):
+            self._wake()
+
+
+def message_of(frames: Sequence[bytes], max_bytes: int) -> Message:
+    """The message in frames that we encoded ourselves."""
+    message = decode(frames, max_bytes).message
+    assert message is not None, "only messages are kept"
+    return message
+
+
+def _nothing() -> None:
+    """Acknowledge an unreliable message."""

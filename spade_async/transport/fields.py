@@ -1,0 +1,83 @@
+"""What each message record looks like on the wire, read once from its annotations."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from spade_async.transport.messages import MESSAGES, Message
+
+Check = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSpec:
+    """Field names of one record, plain ones with a type check, array ones with an element type."""
+
+    record: type[Message]
+    plain: Mapping[str, tuple[Check, str]]
+    """Check and readable type by field name."""
+    arrays: Mapping[str, np.dtype[Any]]
+
+
+def _record_spec(record: type[Message]) -> RecordSpec:
+    hints = typing.get_type_hints(record)
+    plain: dict[str, tuple[Check, str]] = {}
+    arrays: dict[str, np.dtype[Any]] = {}
+    for field in fields(record):
+        hint = hints[field.name]
+        if typing.get_origin(hint) is np.ndarray:
+            scalar = typing.get_args(typing.get_args(hint)[1])[0]
+            arrays[field.name] = np.dtype(scalar)
+        else:
+            plain[field.name] = (_check(hint), str(field.type))
+    return RecordSpec(record, plain, arrays)
+
+
+def _check(hint: Any) -> Check:
+    """A predicate for the few types that plain fields use."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return is_plain
+    if hint is type(None):
+        return lambda value: value is None
+    if hint is float:
+        return lambda value: isinstance(value, float | int) and not isinstance(value, bool)
+    if hint is int:
+        return lambda value: isinstance(value, int) and not isinstance(value, bool)
+    if hint in (str, bool):
+        return lambda value: isinstance(value, hint)
+    if origin in (typing.Union, types.UnionType):
+        checks = [_check(arg) for arg in args]
+        return lambda value: any(check(value) for check in checks)
+    if origin is list:
+        check_item = _check(args[0])
+        return lambda value: isinstance(value, list) and all(map(check_item, value))
+    if origin is dict and args[0] is str:
+        check_value = _check(args[1])
+        return lambda value: (
+            isinstance(value, dict)
+            and all(isinstance(key, str) for key in value)
+            and all(map(check_value, value.values()))
+        )
+    raise TypeError(f"message fields cannot be {hint!r}")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is None, bool, int, float, str, or lists and str-keyed dicts of them."""
+    if value is None or isinstance(value, str | int | float):
+        return True
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(is_plain, value.values()))
+    return False
+
+
+SPECS: Mapping[str, RecordSpec] = {record.__name__: _record_spec(record) for record in MESSAGES}
+"""By kind (class name)."""

@@ -1,0 +1,81 @@
+"""The one place that touches a ZeroMQ socket: sends and receives from callbacks of one event loop.
+
+Nothing here is awaited, so no receive can be cancelled half-way (cancelled receives lose messages).
+ZeroMQ's descriptor is edge-triggered: it is only a hint, so after every round the socket itself is
+asked whether there is more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import zmq
+
+_ROUND = 128
+"""Messages taken before other callbacks of the loop get their turn."""
+_TICK_S = 0.1
+
+
+class Pump:
+    """Owner of one socket in one event loop."""
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        on_parts: Callable[[list[bytes]], None],
+        flush: Callable[[], None],
+        on_tick: Callable[[], None],
+    ) -> None:
+        """Take the socket over. None of the three callbacks may raise.
+
+        `on_parts` gets each incoming message, `flush` hands everything queued to the socket,
+        `on_tick` comes ten times a second.
+        """
+        self.socket = socket
+        self._on_parts = on_parts
+        self._flush = flush
+        self._on_tick = on_tick
+        self._loop = asyncio.get_running_loop()
+        self._fd = int(socket.getsockopt(zmq.FD))
+        self._is_scheduled = False
+        self._is_closed = False
+        self._loop.add_reader(self._fd, self.wake)
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
+        self.wake()
+
+    def wake(self) -> None:
+        """Run a round soon; cheap to call often."""
+        if not self._is_scheduled and not self._is_closed:
+            self._is_scheduled = True
+            self._loop.call_soon(self._round)
+
+    def close(self, linger_ms: int) -> None:
+        """Hand over what is queued and close the socket. Idempotent."""
+        if self._is_closed:
+            return
+        self._flush()
+        self._is_closed = True
+        self._timer.cancel()
+        self._loop.remove_reader(self._fd)
+        self.socket.close(linger=linger_ms)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
+        self._on_tick()
+        self.wake()
+
+    def _round(self) -> None:
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        self._flush()
+        for _ in range(_ROUND):
+            try:
+                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            self._on_parts(parts)
+        # Flushing and receiving can both swallow the edge of the descriptor; asking is exact.
+        if int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self.wake()

@@ -1,0 +1,181 @@
+"""Sequence numbers of one direction: what was sent and not acknowledged, what came and was not.
+
+Pure, no sockets and no clock of its own. A message is delivered once: it is *held* from delivery to
+`acknowledge` (a repetition is dropped), and *acknowledged* after it (a repetition is acknowledged
+again, because the first acknowledgement may be lost).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spade_async.transport.codec import MAX_RANGES, Frames
+
+_MAX_AHEAD = 1 << 20
+"""A sequence number further ahead than this is refused: it would only fill our memory."""
+_MAX_BACKOFF = 12.0
+"""Largest multiple of the first resend delay."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """One reliable message on its way."""
+
+    frames: Frames
+    first_s: float
+    due_s: float
+    """When it is sent again."""
+    delay_s: float
+    """Present delay; doubles with each sending, as the receiver may be busy with it."""
+
+
+class SendWindow:
+    """Reliable messages sent and not acknowledged, in order."""
+
+    def __init__(self, resend_s: float) -> None:
+        self._resend_s = resend_s
+        self._pending: dict[int, Pending] = {}
+        self._last = 0
+        self._next_due_s = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def next_seq(self) -> int:
+        """Number of the next message; taken by `keep`."""
+        return self._last + 1
+
+    def keep(self, frames: Frames, now_s: float) -> None:
+        """Keep the message with `next_seq` until it is acknowledged."""
+        self._last += 1
+        due_s = now_s + self._resend_s
+        self._pending[self._last] = Pending(frames, now_s, due_s, self._resend_s)
+        self._next_due_s = min(self._next_due_s, due_s)
+
+    def acknowledge(self, cumulative: int, ranges: Iterable[tuple[int, int]]) -> bool:
+        """Forget what the receiver acknowledged; False when it names what was never sent."""
+        ranges = list(ranges)
+        if max([cumulative, *(last for _, last in ranges)]) > self._last:
+            return False
+        pending = self._pending
+        while pending and (oldest := next(iter(pending))) <= cumulative:
+            del pending[oldest]
+        for first, last in ranges:
+            if last - first > len(pending):
+                for seq in [seq for seq in pending if first <= seq <= last]:
+                    del pending[seq]
+            else:
+                for seq in range(first, last + 1):
+                    pending.pop(seq, None)
+        return True
+
+    def due(self, now_s: float) -> list[Frames]:
+        """Frames to send again now; each call pushes their next time back."""
+        if now_s < self._next_due_s:
+            return []
+        frames = []
+        for pending in self._pending.values():
+            if pending.due_s <= now_s:
+                frames.append(pending.frames)
+                pending.delay_s = min(2.0 * pending.delay_s, _MAX_BACKOFF * self._resend_s)
+                pending.due_s = now_s + pending.delay_s
+        self._next_due_s = min((p.due_s for p in self._pending.values()), default=float("inf"))
+        return frames
+
+    def rewind(self, now_s: float) -> None:
+        """Make everything due now (the connection is new; what was under way is gone)."""
+        for pending in self._pending.values():
+            pending.due_s, pending.delay_s = now_s, self._resend_s
+        self._next_due_s = now_s
+
+    def frames(self) -> list[Frames]:
+        """Frames of everything not acknowledged, oldest first."""
+        return [pending.frames for pending in self._pending.values()]
+
+    def oldest_s(self, now_s: float) -> float:
+        """Age of the oldest, 0 when there is none."""
+        first = next(iter(self._pending.values()), None)
+        return 0.0 if first is None else now_s - first.first_s
+
+
+class Arrival(enum.Enum):
+    """What a sequence number that came is."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    TOO_FAR = "too_far"
+
+
+class ReceiveWindow:
+    """Sequence numbers that came, and the acknowledgements that are to be told."""
+
+    def __init__(self) -> None:
+        self._cumulative = 0
+        self._acknowledged: set[int] = set()
+        self._held: set[int] = set()
+        self._to_tell: set[int] = set()
+        self._is_cumulative_news = False
+
+    @property
+    def num_held(self) -> int:
+        """Delivered and not acknowledged."""
+        return len(self._held)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is an acknowledgement to tell."""
+        return self._is_cumulative_news or bool(self._to_tell)
+
+    def arrive(self, seq: int) -> Arrival:
+        """Note a sequence number; NEW ones are delivered and held."""
+        if seq <= self._cumulative:
+            self._is_cumulative_news = True
+            return Arrival.DUPLICATE
+        if seq in self._acknowledged:
+            self._to_tell.add(seq)
+            return Arrival.DUPLICATE
+        if seq in self._held:
+            return Arrival.DUPLICATE
+        if seq > self._cumulative + _MAX_AHEAD:
+            return Arrival.TOO_FAR
+        self._held.add(seq)
+        return Arrival.NEW
+
+    def acknowledge(self, seq: int) -> bool:
+        """The effect of a held message is durable; False when it was acknowledged before."""
+        if seq not in self._held:
+            return False
+        self._held.remove(seq)
+        self._acknowledged.add(seq)
+        self._to_tell.add(seq)
+        while self._cumulative + 1 in self._acknowledged:
+            self._cumulative += 1
+            self._acknowledged.remove(self._cumulative)
+            self._is_cumulative_news = True
+        return True
+
+    def take_news(self) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """(cumulative, ranges above it) to tell now; what does not fit stays for the next frame."""
+        self._is_cumulative_news = False
+        ranges: list[tuple[int, int]] = []
+        told: list[int] = []
+        for seq in sorted(self._to_tell):
+            if seq > self._cumulative:
+                if ranges and ranges[-1][1] + 1 == seq:
+                    ranges[-1] = (ranges[-1][0], seq)
+                elif len(ranges) < MAX_RANGES:
+                    ranges.append((seq, seq))
+                else:
+                    break
+            told.append(seq)
+        self._to_tell.difference_update(told)
+        return self._cumulative, tuple(ranges)
+
+    def tell_again(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Take back the last `take_news`: its frame was not sent."""
+        self._is_cumulative_news = True
+        for first, last in ranges:
+            self._to_tell.update(range(first, last + 1))
