@@ -171,5 +171,7 @@ async def _play(console: Console, session: MeteredSession, seed: int) -> int:
 
 def _failed(console: Console, where: str, reply: Reply) -> int:
     detail = one_line(reply.detail, 600)
-    console.print(Text(f"{where}: {reply.outcome.value}: {detail}", style="bold red"), soft_wrap=True)
+    console.print(
+        Text(f"{where}: {reply.outcome.value}: {detail}", style="bold red"), soft_wrap=True
+    )
     return EXIT_REJECTED

@@ -17,6 +17,9 @@ class VersionGate:
     def __init__(self) -> None:
         self.loaded: int = -1
         """Packed version that is loaded; -1 before the first."""
+        self.num_waiting = 0
+        """Tasks that are held back now."""
+        self._closed = False
         self._changed = asyncio.Condition()
 
     async def open(self, packed: int) -> None:
@@ -25,13 +28,27 @@ class VersionGate:
             self.loaded = packed
             self._changed.notify_all()
 
+    async def close(self) -> None:
+        """No more weights will come: tasks that are held back, now or later, are cancelled."""
+        async with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
     async def wait(self, min_version: int) -> None:
         """Return once the loaded version is `min_version` or later.
 
         Packed versions order as (branch, step): a later branch replaces all of an earlier one.
         """
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.loaded >= min_version)
+        if self.loaded >= min_version:
+            return
+        self.num_waiting += 1
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._closed or self.loaded >= min_version)
+        finally:
+            self.num_waiting -= 1
+        if self.loaded < min_version:
+            raise asyncio.CancelledError(f"no weights of version {min_version} will come")
 
 
 @dataclass(slots=True)
