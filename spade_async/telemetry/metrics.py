@@ -1,8 +1,8 @@
 """The catalog of every metric: tag, unit, x-axis and meaning.
 
-`docs/metrics.md` is this catalog as a page (`page()`), and the TensorBoard writer refuses a tag that
-is not here: no number is shown to a user without saying what it is. Families of tags are written
-with ``<placeholders>`` that stand for one path part.
+`docs/metrics.md` is this catalog as a page (`page()`), and the TensorBoard writer refuses a tag
+that is not here: no number is shown to a user without saying what it is. Families of tags are
+written with ``<placeholders>`` that stand for one path part.
 """
 
 from __future__ import annotations

@@ -1,0 +1,144 @@
+"""The command line. Imports nothing heavy, so that --help is instant; each verb imports its own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from spade_async.errors import SpadeError
+
+_TRACEBACK = {"shown": False}
+
+app = typer.Typer(
+    name="spade-async",
+    help=(
+        "Asynchronous self-play in executable environments: one model designs tasks, learns in "
+        "them, and is paid by regret.\n\n"
+        "Start with:  spade-async train configs/nano.toml"
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="TOML file, e.g. configs/nano.toml.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a.b=c",
+        help="Override one key; may be repeated, e.g. --set train.steps=20.",
+    ),
+]
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run folder, e.g. runs/nano-20260101-120000.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; before the command.")
+    ] = False,
+) -> None:
+    _TRACEBACK["shown"] = debug
+
+
+@app.command()
+def train(
+    config: ConfigFile,
+    set_: Sets = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option("--run-dir", metavar="DIR", help="Run folder; default runs/NAME-TIMESTAMP."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in --run-dir after a stop, a crash or kill -9."
+        ),
+    ] = False,
+) -> None:
+    """Train: the whole self-play loop, from the model to the end table.
+
+    Ctrl-C once finishes the step and saves; twice stops at once. Either way nothing is left behind
+    and --resume goes on. Exit code 0: finished, or stopped and saved; 1: a part died; 2: could not
+    start; 130: stopped at once.
+    """
+    from spade_async.commands import train as command
+
+    code = command.train(
+        config, set_ or [], run_dir, resume=resume, console=Console(), errors=Console(stderr=True)
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def status(run: Run, json_output: Json = False) -> None:
+    """Show the state of a run now: step, processes, what limits it, alerts."""
+    from spade_async.commands import status as command
+
+    command.status(run, json_output=json_output, console=Console())
+
+
+@app.command()
+def report(run: Run, json_output: Json = False) -> None:
+    """Show what a run reached: base against trained with noise, the designer, losses and cost."""
+    from spade_async.commands import report as command
+
+    command.report(run, as_json=json_output, console=Console())
+
+
+@app.command()
+def doctor(json_output: Json = False) -> None:
+    """Check this machine by trying: each jail layer, torch, CUDA, vLLM, disk, shared memory.
+
+    Exit code 0 when a training run is possible; each thing that is missing comes with its remedy.
+    """
+    from spade_async.commands import doctor as command
+
+    raise typer.Exit(command.doctor(as_json=json_output, console=Console()))
+
+
+@config_app.command("show")
+def config_show(config: ConfigFile, set_: Sets = None) -> None:
+    """Print the resolved configuration, every key with its value, as TOML."""
+    from spade_async.commands import config as command
+
+    command.show(config, set_ or [])
+
+
+def _add_env() -> None:
+    """`env` lives with the environments; without the compiled jail the other verbs still work."""
+    try:
+        env_app = importlib.import_module("spade_async.commands.env").app
+    except ImportError:
+        return
+    app.add_typer(env_app, name="env")
+
+
+_add_env()
+
+
+def main() -> None:
+    """Entry point: an error of ours is one red line (each) on stderr and exit code 2."""
+    try:
+        app()
+    except SpadeError as error:
+        if _TRACEBACK["shown"]:
+            raise
+        console = Console(stderr=True)
+        for line in str(error).splitlines():
+            console.print(f"error: {line}", style="red", markup=False, soft_wrap=True)
+        sys.exit(2)

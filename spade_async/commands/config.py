@@ -1,0 +1,27 @@
+"""`spade-async config show`: the resolved configuration as TOML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spade_async.config.load import as_dict, resolve
+
+
+def as_toml(data: dict[str, Any]) -> str:
+    """Sections of plain values as TOML; None is a comment, as TOML has no null."""
+    lines: list[str] = []
+    for section, values in data.items():
+        if lines:
+            lines.append("")
+        lines.append(f"[{section}]")
+        for key, value in values.items():
+            lines.append(f"# {key} is not set" if value is None else f"{key} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def show(config: Path, sets: Sequence[str]) -> None:
+    """Print the configuration that a run would use; it can be fed back as a file."""
+    print(as_toml(as_dict(resolve(config, sets))), end="")

@@ -1,0 +1,209 @@
+"""`spade-async doctor`: what works on this machine, found out by trying it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from spade_async.errors import SpadeError
+from spade_async.weights.folder import check_shared_memory
+
+_PROBE_TIMEOUT_S = 120.0
+_MIN_DISK_BYTES = 1 << 30
+# One line of JSON from a child process: importing torch here would cost seconds and memory.
+_TORCH_PROBE = """
+import json, torch
+cuda = torch.cuda.is_available()
+print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads(), "cuda": cuda,
+                  "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+                  if cuda else []}))
+"""
+_VLLM_PROBE = "import importlib.metadata as m; print('\"' + m.version('vllm') + '\"')"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was tried."""
+
+    name: str
+    ok: bool
+    needed: bool
+    """Whether a training run is impossible without it."""
+    detail: str
+    remedy: str = ""
+    """What to do when it is missing."""
+
+
+def examine() -> list[Finding]:
+    """Try everything; a check that breaks is a finding, never an exception."""
+    findings: list[Finding] = []
+    checks: tuple[Callable[[], list[Finding]], ...] = (
+        _python, _jail, _torch, _vllm, _shared_memory, _disk, _sqlite,
+    )  # fmt: skip
+    for check in checks:
+        try:
+            findings += check()
+        except Exception as error:  # the doctor reports whatever breaks
+            name = check.__name__.lstrip("_").replace("_", " ")
+            findings.append(Finding(name, False, True, f"{type(error).__name__}: {error}"))
+    return findings
+
+
+def doctor(*, as_json: bool, console: Console) -> int:
+    """Print the findings. Returns 0 when a training run is possible, else 1."""
+    findings = examine()
+    missing = [f for f in findings if f.needed and not f.ok]
+    if as_json:
+        found = [asdict(f) for f in findings]
+        print(json.dumps({"can_train": not missing, "findings": found}, indent=2))
+        return 1 if missing else 0
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        mark, style = (
+            ("ok", "green") if finding.ok else ("no", "red" if finding.needed else "yellow")
+        )
+        text = Text(finding.detail)
+        if not finding.ok and finding.remedy:
+            text.append(f"\n-> {finding.remedy}", style="bold")
+        table.add_row(Text(mark, style=style), Text(finding.name), text)
+    console.print(table)
+    if missing:
+        names = ", ".join(f.name for f in missing)
+        console.print(f"A training run is not possible: {names}.", style="red", markup=False)
+        return 1
+    console.print("A training run is possible.", style="green")
+    return 0
+
+
+def _python() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0))
+    detail = f"{platform.python_version()} on {platform.machine()}, {cores} cores usable"
+    linux = sys.platform == "linux"
+    return [Finding("python", linux, True, detail, "" if linux else "run on Linux")]
+
+
+def _jail() -> list[Finding]:
+    try:
+        from spade_async.sandbox import probe_capabilities
+    except ImportError as error:
+        remedy = "build it: pip install -e . (needs a Rust tool chain)"
+        return [Finding("jail module", False, True, str(error), remedy)]
+    try:
+        capabilities = probe_capabilities()
+    except SpadeError as error:
+        remedy = "the kernel must allow seccomp and fork; see the message for the layer"
+        return [Finding("jail", False, True, str(error), remedy)]
+    return jail_findings(capabilities)
+
+
+def jail_findings(capabilities: dict[str, Any]) -> list[Finding]:
+    """One finding per layer of `probe_capabilities`; the jail itself is known to start by then.
+
+    A layer may be a truth value, a mapping with "ok" (or "holds"), "detail" and "remedy", or a
+    plain text.
+    """
+    layers = capabilities.get("layers")
+    rest = {k: v for k, v in capabilities.items() if k != "layers"}
+    summary = ", ".join(
+        f"{name} {value}" for name, value in rest.items() if isinstance(value, str | int | float)
+    )
+    findings = [Finding("jail", True, True, f"starts ({summary})" if summary else "starts")]
+    if isinstance(layers, dict):
+        pairs = list(layers.items())
+    elif isinstance(layers, list | tuple):
+        pairs = [(str(dict(layer).get("name", "layer")), layer) for layer in layers]
+    else:
+        pairs = []
+    for name, layer in pairs:
+        if isinstance(layer, dict):
+            ok = bool(layer.get("ok", layer.get("holds", layer.get("active", True))))
+            detail, remedy = str(layer.get("detail", "")), str(layer.get("remedy", "") or "")
+        elif isinstance(layer, bool):
+            ok, detail, remedy = layer, "holds" if layer else "does not hold here", ""
+        else:
+            ok, detail, remedy = True, str(layer), ""
+        findings.append(Finding(f"jail: {name}", ok, False, detail or "holds", remedy))
+    return findings
+
+
+def _torch() -> list[Finding]:
+    facts, problem = _probe(_TORCH_PROBE)
+    if facts is None:
+        return [Finding("torch", False, True, problem, "pip install torch")]
+    cuda = (
+        ", ".join(facts["devices"]) if facts["cuda"] else "none: the built-in engine uses the CPU"
+    )
+    return [
+        Finding("torch", True, True, f"{facts['version']}, {facts['threads']} threads by default"),
+        Finding("CUDA", bool(facts["cuda"]), False, cuda, "not needed for configs/nano.toml"),
+    ]
+
+
+def _vllm() -> list[Finding]:
+    version, problem = _probe(_VLLM_PROBE)
+    remedy = "only for engine.kind=vllm: pip install 'spade-async[vllm]'"
+    if version is None:
+        return [Finding("vLLM", False, False, problem, remedy)]
+    return [Finding("vLLM", True, False, str(version))]
+
+
+def _shared_memory() -> list[Finding]:
+    try:
+        check_shared_memory()
+    except SpadeError as error:
+        return [Finding("shared memory", False, False, str(error))]
+    free = shutil.disk_usage("/dev/shm").free
+    return [Finding("shared memory", True, False, f"/dev/shm, {free >> 20} MiB free")]
+
+
+def _disk() -> list[Finding]:
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    try:
+        with tempfile.TemporaryDirectory(dir=here, prefix=".spade-doctor-"):
+            pass
+    except OSError as error:
+        remedy = "use a --run-dir you may write to"
+        return [Finding("disk", False, False, f"{here}: {error.strerror}", remedy)]
+    detail = f"{here}: {free >> 30} GiB free"
+    return [Finding("disk", free >= _MIN_DISK_BYTES, True, detail, "free at least 1 GiB")]
+
+
+def _sqlite() -> list[Finding]:
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(Path(folder) / "probe.sqlite")
+        try:
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        finally:
+            connection.close()
+    detail = f"{sqlite3.sqlite_version}, journal {mode}"
+    return [Finding("SQLite", mode == "wal", True, detail, "use a Python with SQLite 3.7 or newer")]
+
+
+def _probe(code: str) -> tuple[Any, str]:
+    """(JSON answer of a small program in a child, "") or (None, why there is none)."""
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, f"did not answer within {_PROBE_TIMEOUT_S:.0f} s"
+    if answer.returncode != 0:
+        last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
+        return None, last[0][:300]
+    return json.loads(answer.stdout.strip().splitlines()[-1]), ""

@@ -1,0 +1,202 @@
+"""What a run reached, from its ledger: the figures of `report --json`. Missing numbers are None."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spade_async.ledger import LedgerReader
+from spade_async.ledger.rows import StepRow
+
+VALIDITY_WINDOW = 200
+"""Designs in a row over which validity is taken; the report shows the worst such window."""
+FAMILY_LABEL = "family"
+LEVEL_LABEL = "level"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutRow:
+    """One row of the end table: accuracy of the first and the last scored version."""
+
+    level: str
+    n: int
+    base: float | None
+    base_se: float | None
+    trained: float | None
+    trained_se: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The end table with the versions it compares."""
+
+    base_version: str | None
+    trained_version: str | None
+    rows: tuple[HeldOutRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean with its standard error and count."""
+
+    mean: float | None
+    standard_error: float | None
+    n: int
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Mean and standard error of values; None where there are too few."""
+    n = len(values)
+    if n == 0:
+        return Mean(None, None, 0)
+    mean = sum(values) / n
+    if n == 1:
+        return Mean(mean, None, 1)
+    variance = sum((v - mean) ** 2 for v in values) / (n - 1)
+    return Mean(mean, math.sqrt(variance / n), n)
+
+
+def held_out(ledger: LedgerReader) -> HeldOut:
+    """First against last scored version of the surviving history, level by level."""
+    evals = ledger.evals()
+    if not evals:
+        return HeldOut(None, None, ())
+    base = min(e.ordinal for e in evals)
+    trained = max(e.ordinal for e in evals)
+    first = {e.level: e for e in evals if e.ordinal == base}
+    last = {e.level: e for e in evals if e.ordinal == trained} if trained != base else {}
+    rows = []
+    for level in sorted({*first, *last}, key=_by_number):
+        b, t = first.get(level), last.get(level)
+        n = max(e.num_instances for e in (b, t) if e is not None)
+        rows.append(
+            HeldOutRow(
+                level,
+                n,
+                b.mean if b else None,
+                b.standard_error if b else None,
+                t.mean if t else None,
+                t.standard_error if t else None,
+            )
+        )
+    versions = {e.ordinal: str(e.version) for e in evals}
+    return HeldOut(versions[base], versions[trained] if last else None, tuple(rows))
+
+
+def _by_number(level: str) -> tuple[float, str]:
+    return (float(level), "") if level.replace(".", "", 1).isdigit() else (math.inf, level)
+
+
+def design_validity(ledger: LedgerReader) -> tuple[float | None, float | None, int]:
+    """(validity of the worst window, over all, number of designs), self-designed only.
+
+    Missing designs (our fault) count in neither. With fewer than a window of designs the window is
+    all of them.
+    """
+    rows = ledger.query(
+        "SELECT rejection_stage IS NULL FROM samples s JOIN groups g USING (group_id)"
+        " WHERE s.role = 'designer' AND g.kind = 'design' AND s.purpose = 'train'"
+        " AND s.missing_reason IS NULL ORDER BY s.number"
+    )
+    valid = [int(row[0]) for row in rows]
+    if not valid:
+        return None, None, 0
+    window = min(VALIDITY_WINDOW, len(valid))
+    inside = sum(valid[:window])
+    worst = inside
+    for new, old in zip(valid[window:], valid, strict=False):
+        inside += new - old
+        worst = min(worst, inside)
+    return worst / window, sum(valid) / len(valid), len(valid)
+
+
+def largest_share_last_third(ledger: LedgerReader, label: str, steps: int) -> float | None:
+    """Largest share of one label value among the environments played in the last third of steps."""
+    rows = ledger.query(
+        "SELECT DISTINCT r.ordinal, r.group_id, e.labels_json FROM batch_samples r"
+        " JOIN batches b USING (ordinal) JOIN groups g ON g.group_id = r.group_id"
+        " JOIN environments e ON e.environment_id = g.environment_id"
+        " WHERE b.state = 'consumed' AND g.role = 'agent' AND b.step > ?",
+        (steps - math.ceil(steps / 3),),
+    )
+    values = Counter(value for row in rows if (value := _labels(row[2]).get(label)) is not None)
+    return max(values.values()) / values.total() if values else None
+
+
+def mean_label_by_third(ledger: LedgerReader, label: str, steps: int) -> tuple[Mean, Mean]:
+    """Mean of a numeric label over the valid designs of the first and the last third of steps."""
+    third = math.ceil(steps / 3)
+    rows = ledger.query(
+        "SELECT d.created_step, e.labels_json FROM designs d"
+        " JOIN environments e USING (environment_id)"
+    )
+    first: list[float] = []
+    last: list[float] = []
+    for created_step, labels_json in rows:
+        try:
+            value = float(_labels(labels_json)[label])
+        except (KeyError, ValueError):
+            continue
+        if created_step <= third:
+            first.append(value)
+        if created_step > steps - third:
+            last.append(value)
+    return mean_of(first), mean_of(last)
+
+
+def _labels(labels_json: str) -> dict[str, str]:
+    pairs: Any = json.loads(labels_json)
+    return dict(pairs)
+
+
+def episode_rate(
+    ledger: LedgerReader, steps: Sequence[StepRow], starts_unix_s: Sequence[float]
+) -> float | None:
+    """Episodes committed per hour while learner steps ran; None with fewer than two steps.
+
+    Counted from the first to the last learner step, without the gaps in which the run was not
+    running (an interval between two steps that holds a start).
+    """
+    episodes = 0
+    span_s = 0.0
+    for before, after in itertools.pairwise(steps):
+        begin, end = before.wall_unix_s, after.wall_unix_s
+        if end <= begin or any(begin < start < end for start in starts_unix_s):
+            continue
+        span_s += end - begin
+        episodes += ledger.query(
+            "SELECT COUNT(*) FROM samples WHERE role = 'agent' AND missing_reason IS NULL"
+            " AND created_unix_s > ? AND created_unix_s <= ?",
+            (begin, end),
+        )[0][0]
+    return episodes * 3600.0 / span_s if span_s > 0 else None
+
+
+def weighted_mean(steps: Sequence[StepRow], tag: str, weight: str | None = None) -> float | None:
+    """Mean of a metric over steps, weighted by another one; steps without it are left out."""
+    total = weights = 0.0
+    for row in steps:
+        value = row.metrics.get(tag)
+        share = 1.0 if weight is None else row.metrics.get(weight)
+        if value is not None and share is not None:
+            total += value * share
+            weights += share
+    return total / weights if weights > 0 else None
+
+
+def extreme(steps: Sequence[StepRow], tag: str, *, largest: bool) -> float | None:
+    """Largest or smallest value of a metric over the steps that have it."""
+    values = [row.metrics[tag] for row in steps if tag in row.metrics]
+    if not values:
+        return None
+    return max(values) if largest else min(values)
+
+
+def newest(steps: Sequence[StepRow], tag: str) -> float | None:
+    """Value of a metric in the newest step that has it."""
+    return next((row.metrics[tag] for row in reversed(steps) if tag in row.metrics), None)

@@ -1,0 +1,152 @@
+"""The end table for people: base -> trained per level with noise marks, and what the run cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WITHIN_NOISE = "within noise"
+_UNKNOWN = "-"
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """A difference against two standard errors of it: "within noise", "better", "worse", or "-".
+
+    The two versions are scored on the same instances, and the errors are added as if they were
+    not: the mark is careful.
+    """
+    base, trained = row["base"], row["trained"]
+    errors = (row["base_se"], row["trained_se"])
+    if base is None or trained is None or None in errors:
+        return _UNKNOWN
+    difference = trained - base
+    if abs(difference) <= 2.0 * math.hypot(*errors):
+        return WITHIN_NOISE
+    return "better" if difference > 0 else "worse"
+
+
+def end_table(report: Mapping[str, Any]) -> RenderableType:
+    """Everything `report` prints without --json."""
+    return Group(_held_out(report), Text(), _figures(report), *_notes(report))
+
+
+def _held_out(report: Mapping[str, Any]) -> RenderableType:
+    base, trained = report.get("base_version"), report.get("trained_version")
+    title = f"held-out accuracy, weights {base or _UNKNOWN} -> {trained or _UNKNOWN}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("level")
+    for name in ("n", "base", "trained", "difference"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for row in report["held_out"]:
+        table.add_row(
+            str(row["level"]),
+            str(row["n"]),
+            _with_error(row["base"], row["base_se"]),
+            _with_error(row["trained"], row["trained_se"]),
+            _difference(row),
+            verdict(row),
+        )
+    if not report["held_out"]:
+        return Text("held-out accuracy: nothing was scored yet")
+    return table
+
+
+def _figures(report: Mapping[str, Any]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column()
+    lines: tuple[tuple[str, str], ...] = (
+        ("learner steps", _count(report["steps"])),
+        (
+            "designer validity",
+            f"{_share(report['designer_validity'])} in its worst window of 200,"
+            f" {_share(report['designer_validity_mean'])} over {_count(report['designs'])} designs",
+        ),
+        ("skeletons per batch", f"at least {_count(report['skeletons_per_batch_min'])}"),
+        ("largest family, last third", _share(report["largest_family_share_last_third"])),
+        ("mean designed level", _levels(report)),
+        (
+            "episodes",
+            f"{_count(report['episodes'])}, {_count(report['episodes_per_hour'])} per hour while"
+            " learning",
+        ),
+        (
+            "idle",
+            f"generator {_share(report['generator_idle_share'])},"
+            f" learner {_share(report['learner_idle_share'])}",
+        ),
+        (
+            "samples",
+            f"lost {_count(report['samples_lost'])},"
+            f" trained twice {_count(report['samples_trained_twice'])},"
+            f" over bound {_count(report['samples_over_bound'])},"
+            f" lost to rollback {_count(report['lost_to_rollback'])}",
+        ),
+        (
+            "tokens",
+            f"discarded for age {_count(report['tokens_discarded_for_age'])},"
+            f" cut at a deadline {_count(report['tokens_cut_at_deadline'])}",
+        ),
+        ("updates set aside", _count(report["nonfinite_updates"])),
+        (
+            "cost",
+            f"{_count(report['wall_seconds'])} s wall, {_count(report['cpu_seconds'])} CPU-s,"
+            f" of that model {_count(report['warm_start_seconds'])} s wall;"
+            f" peak memory {_number(report['peak_memory_gib'], 2)} GiB (PSS);"
+            f" restarts {_count(report['restarts'])}",
+        ),
+    )
+    for name, value in lines:
+        grid.add_row(name, value)
+    return grid
+
+
+def _notes(report: Mapping[str, Any]) -> list[RenderableType]:
+    notes: list[RenderableType] = [Text(f"! {alert}", style="yellow") for alert in report["alerts"]]
+    if any(verdict(row) == WITHIN_NOISE for row in report["held_out"]):
+        notes.append(
+            Text("within noise: the difference is at most two standard errors of it.", style="dim")
+        )
+    return notes
+
+
+def _levels(report: Mapping[str, Any]) -> str:
+    first, last = report["mean_level_first_third"], report["mean_level_last_third"]
+    error = report["mean_level_difference_se"]
+    if first is None or last is None:
+        return _UNKNOWN
+    text = f"{first:.2f} first third -> {last:.2f} last third"
+    if error is None:
+        return text
+    is_noise = abs(last - first) <= 2 * error
+    return f"{text} (difference {last - first:+.2f} ± {error:.2f}{', within noise' * is_noise})"
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    if row["base"] is None or row["trained"] is None:
+        return _UNKNOWN
+    return f"{row['trained'] - row['base']:+.3f}"
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.1%}"
+
+
+def _count(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return _UNKNOWN if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,244 @@
+"""`spade-async train`: everything around the loop, from the run folder to the last sweep.
+
+Order: configuration, run folder (lock), shared memory, model, link endpoint, parts; then watching;
+then, whatever happened, nothing is left behind. What happens inside the loop is the coordinator's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spade_async.config.load import resolve
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
+from spade_async.errors import RunFolderError, SpadeError
+from spade_async.supervisor import folder as run_folders
+from spade_async.supervisor.display import Display
+from spade_async.supervisor.info import identity, new_info, wait_for_old_parts
+from spade_async.supervisor.model import ModelProgress, check_model_folder, is_folder, make_model
+from spade_async.supervisor.parts import Lifeline, Part, PartCommand, kill_all, run_commands, spawn
+from spade_async.supervisor.processes import become_subreaper, sweep
+from spade_async.supervisor.resources import ResourceMeter
+from spade_async.supervisor.signals import Interrupts
+from spade_async.supervisor.watch import RunEnd, watch
+from spade_async.telemetry.status import (
+    ENDED_STATES,
+    ProcessStatus,
+    RunStatus,
+    read_status,
+    write_status,
+)
+from spade_async.transport.endpoint import make_endpoint, remove_endpoint
+from spade_async.weights.folder import (
+    check_shared_memory,
+    make_weights_folder,
+    remove_weights_folder,
+    sweep_stale_folders,
+    weights_folder,
+)
+
+_BYTES_PER_CHECKPOINT_BYTE = 4
+"""Weights and two optimiser moments in fp32, and room for the one being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended and where it is."""
+
+    end: RunEnd
+    run_dir: Path
+
+
+CommandsFor = Callable[[Path, str, int], Sequence[PartCommand]]
+
+
+def train(
+    config_path: Path,
+    sets: Sequence[str],
+    run_dir: Path | None,
+    *,
+    resume: bool,
+    display: Display,
+    commands_for: CommandsFor = run_commands,
+) -> Outcome:
+    """Run one training run to its end.
+
+    Args:
+        config_path: TOML file.
+        sets: dotted overrides.
+        run_dir: run folder; None makes runs/NAME-TIMESTAMP.
+        resume: go on with what is in `run_dir`.
+        display: shows the run.
+        commands_for: command lines of the parts from run folder, endpoint and number of generators;
+            another one in tests.
+
+    Raises:
+        SpadeError: the run could not start; nothing is lost, one line says what to do.
+    """
+    config = resolve(config_path, sets)
+    if resume and run_dir is None:
+        raise RunFolderError("--resume needs --run-dir: name the run folder to go on with")
+    root = (run_dir or _default_folder(config)).absolute()
+    if is_folder(config.model.path):
+        check_model_folder(Path(config.model.path))
+    locked = run_folders.take(root, config, resume=resume)
+    try:
+        with Interrupts() as interrupts:
+            become_subreaper()
+            end = _locked_run(config, locked, interrupts, display, commands_for)
+        return Outcome(end, root)
+    finally:
+        sweep(os.getpid())
+        locked.close()
+
+
+def _default_folder(config: Config) -> Path:
+    return Path("runs") / f"{config.run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _locked_run(
+    config: Config,
+    locked: run_folders.LockedFolder,
+    interrupts: Interrupts,
+    display: Display,
+    commands_for: CommandsFor,
+) -> RunEnd:
+    folder = locked.folder
+    wait_for_old_parts(folder)
+    info = new_info(config, folder)
+    run_folders.write_info(folder, info)
+    meter = ResourceMeter(folder, is_resumed=locked.is_resumed)
+    lifeline = Lifeline()
+    display.start()
+    try:
+        display.say(f"run folder {folder.root}")
+        display.say(f"curves: tensorboard --logdir {folder.tensorboard}")
+        end = _run(config, folder, info, interrupts, display, meter, lifeline, commands_for)
+    except SpadeError as error:
+        _write_last_status(folder, "failed", str(error))
+        raise
+    finally:
+        display.stop()
+        lifeline.close()
+        meter.tick(force=True)
+        _clean_up(config, folder, info)
+    _write_last_status(folder, end.state, end.line if end.state == "failed" else None)
+    return end
+
+
+def _run(
+    config: Config,
+    folder: RunFolder,
+    info: dict[str, Any],
+    interrupts: Interrupts,
+    display: Display,
+    meter: ResourceMeter,
+    lifeline: Lifeline,
+    commands_for: CommandsFor,
+) -> RunEnd:
+    _show(folder, display, RunStatus(state="starting", steps=config.train.steps))
+    if config.weights.location == "shared_memory":
+        sweep_stale_folders()
+        check_shared_memory()
+    model_folder = _ready_model(config, folder, interrupts, display, meter, lifeline)
+    if model_folder is None:
+        return RunEnd("interrupted", "stopped before the first step; nothing to save")
+    _check_room(config, folder.root, model_folder)
+    make_weights_folder(config, folder.root)
+    socket_folder, endpoint = make_endpoint()
+    info |= {"model_folder": str(model_folder), "socket_folder": str(socket_folder)}
+    run_folders.write_info(folder, info)
+
+    parts: list[Part] = []
+    try:
+        for command in commands_for(folder.root, endpoint, config.generator.count):
+            log = folder.logs / f"{command.name}.log"
+            parts.append(spawn(command, log=log, lifeline=lifeline))
+            info["processes"][command.name] = identity(parts[-1].pid)
+        run_folders.write_info(folder, info)
+
+        def tick() -> None:
+            meter.tick()
+            status = read_status(folder.status)
+            if status is not None:
+                display.show(status)
+
+        return watch(parts, folder, interrupts, on_tick=tick, say=display.say)
+    finally:
+        kill_all(parts)
+
+
+def _ready_model(
+    config: Config,
+    folder: RunFolder,
+    interrupts: Interrupts,
+    display: Display,
+    meter: ResourceMeter,
+    lifeline: Lifeline,
+) -> Path | None:
+    """Folder of the model, checked; None when the user asked to stop while it was made."""
+    if is_folder(config.model.path):
+        return Path(config.model.path).resolve()
+    progress = ModelProgress(0.0, f"making model {config.model.path!r}")
+
+    def on_progress(news: ModelProgress | None) -> None:
+        nonlocal progress
+        progress = news or progress
+        meter.tick()
+        waits = ProcessStatus(name="model", state="working", waits_for=progress.text)
+        status = RunStatus(state="warm_start", steps=config.train.steps, processes=[waits])
+        status.metrics["warm_start/share"] = progress.share
+        _show(folder, display, status)
+
+    started_s, cpu_started_s = time.monotonic(), meter.cpu_now_s()
+    made = make_model(config, folder, lifeline, interrupts, on_progress)
+    meter.warm_start(time.monotonic() - started_s, meter.cpu_now_s() - cpu_started_s)
+    if made is not None:
+        check_model_folder(made)
+    return made
+
+
+def _show(folder: RunFolder, display: Display, status: RunStatus) -> None:
+    # Only before the coordinator lives: from then on the file is its own.
+    status.updated_unix_s = time.time()
+    write_status(folder.status, status)
+    display.show(status)
+
+
+def _write_last_status(folder: RunFolder, state: str, failure: str | None) -> None:
+    """Say how the run ended when the coordinator could not."""
+    status = read_status(folder.status) or RunStatus(state=state)
+    if status.state in ENDED_STATES and (failure is None or status.failure):
+        return
+    status.state = "stopped" if state == "interrupted" else state
+    status.failure = failure
+    status.processes = []
+    status.updated_unix_s = time.time()
+    write_status(folder.status, status)
+
+
+def _check_room(config: Config, root: Path, model_folder: Path) -> None:
+    """Disk and shared memory against the size of the model, now that it is known."""
+    model_bytes = sum(f.stat().st_size for f in model_folder.glob("*.safetensors"))
+    needed = model_bytes * _BYTES_PER_CHECKPOINT_BYTE * (config.checkpoint.keep + 1)
+    free = shutil.disk_usage(root).free
+    if free < needed:
+        raise RunFolderError(
+            f"run folder {root}: {free >> 20} MiB free, {config.checkpoint.keep + 1} checkpoints "
+            f"of this model need {needed >> 20} MiB; lower checkpoint.keep or free some space"
+        )
+    if config.weights.location == "shared_memory":
+        check_shared_memory((config.weights.keep + 1) * 2 * model_bytes)
+
+
+def _clean_up(config: Config, folder: RunFolder, info: dict[str, Any]) -> None:
+    """Remove what lives outside the run folder: the socket's folder and the weight files."""
+    if "socket_folder" in info:
+        remove_endpoint(Path(info["socket_folder"]))
+        remove_weights_folder(weights_folder(config, folder.root))
