@@ -80,9 +80,9 @@ def _ints(x: Items) -> list[int]:
     return [int(v) for v in x]
 
 
-def _pair(word: str, rule: Callable[[int, int], int], own: Callable[[int, int], str]) -> Callable[
-    [Items, int, int], Solved
-]:
+def _pair(
+    word: str, rule: Callable[[int, int], int], own: Callable[[int, int], str]
+) -> Callable[[Items, int, int], Solved]:
     def solve(x: Items, k: int, form: int) -> Solved:
         a, b = _ints(x)[:2]
         return Solved(f"{word} {_join(x)}", str(rule(a, b)), own(a, b))
@@ -130,10 +130,17 @@ def _sequence(x: Items, k: int, form: int) -> Solved:
     return Solved(f"prev {_join(x[1:])}", str(x[0]), step)
 
 
-def _arith(name: str, class_name: str, op: str, own_text: str, solve: Callable[
-    [Items, int, int], Solved
-], thresholds: tuple[int, int, int], bounds: tuple[Bounds, Bounds, Bounds, Bounds],
-    generators: tuple[str, ...] = ("pair", "list"), measure: str = "max") -> Family:
+def _arith(
+    name: str,
+    class_name: str,
+    op: str,
+    own_text: str,
+    solve: Callable[[Items, int, int], Solved],
+    thresholds: tuple[int, int, int],
+    bounds: tuple[Bounds, Bounds, Bounds, Bounds],
+    generators: tuple[str, ...] = ("pair", "list"),
+    measure: str = "max",
+) -> Family:
     forms = ((f"str(x[0] {op} x[1])", f'"{name} " + {JOIN}'),)
     return Family(name, class_name, generators, forms, own_text, solve, measure, thresholds, bounds)
 
@@ -149,35 +156,51 @@ _ADDITIVE = (
     _plain((100, 150), (250, 999)),
 )
 _LISTS = (
-    Bounds(hi=(9, 29), n=(2, 3)),
-    Bounds(hi=(30, 99), n=(4, 5), lo=(1, 9)),
-    Bounds(hi=(60, 299), n=(6, 8), lo=(1, 20)),
-    Bounds(hi=(300, 999), n=(9, 11), lo=(1, 99)),
+    Bounds(hi=(5, 9), n=(2, 3)),
+    Bounds(hi=(15, 60), n=(4, 4), lo=(1, 9)),
+    Bounds(hi=(60, 99), n=(5, 6), lo=(1, 20)),
+    Bounds(hi=(200, 999), n=(7, 8), lo=(1, 99)),
 )
 _EXTREMES = ("list", "sample")
 
 _ALL = (
     _arith(
-        "add", "Add", "+", '"ones " + str(x[0] % 10 + x[1] % 10)',
+        "add",
+        "Add",
+        "+",
+        '"ones " + str(x[0] % 10 + x[1] % 10)',
         _pair("add", lambda a, b: a + b, lambda a, b: f"ones {a % 10 + b % 10}"),
-        (9, 39, 99), _ADDITIVE,
+        (9, 39, 99),
+        _ADDITIVE,
     ),
     _arith(
-        "sub", "Sub", "-", '"tens " + str(x[0] // 10 - x[1] // 10)',
+        "sub",
+        "Sub",
+        "-",
+        '"tens " + str(x[0] // 10 - x[1] // 10)',
         _pair("sub", lambda a, b: a - b, lambda a, b: f"tens {a // 10 - b // 10}"),
-        (9, 39, 99), _ADDITIVE,
+        (9, 39, 99),
+        _ADDITIVE,
     ),
     _arith(
-        "mul", "Mul", "*", '"less " + str(x[0] * x[1] - x[0])',
+        "mul",
+        "Mul",
+        "*",
+        '"less " + str(x[0] * x[1] - x[0])',
         _pair("mul", lambda a, b: a * b, lambda a, b: f"less {a * b - a}"),
         (5, 9, 19),
         (
-            _plain((1, 2), (3, 5)), _plain((1, 3), (6, 9)),
-            _plain((2, 5), (11, 19)), _plain((10, 19), (25, 60)),
+            _plain((1, 2), (3, 5)),
+            _plain((1, 3), (6, 9)),
+            _plain((2, 5), (11, 19)),
+            _plain((10, 19), (25, 60)),
         ),
     ),
     _arith(
-        "mod", "Mod", "%", '"below " + str(x[0] - x[0] % x[1])',
+        "mod",
+        "Mod",
+        "%",
+        '"below " + str(x[0] - x[0] % x[1])',
         _pair("mod", lambda a, b: a % b, lambda a, b: f"below {a - a % b}"),
         (9, 29, 69),
         (
@@ -186,65 +209,124 @@ _ALL = (
             Bounds(hi=(35, 60), lo=(1, 20), lo2=(3, 5), hi2=(6, 9)),
             Bounds(hi=(80, 199), lo=(10, 40), lo2=(5, 9), hi2=(11, 19)),
         ),
-        generators=("pair",), measure="hi",
+        generators=("pair",),
+        measure="hi",
     ),
     Family(
-        "max", "Max", _EXTREMES, (("str(max(x))", f'"max " + {JOIN}'),),
-        '"at " + str(x.index(max(x)))', _extreme("max", max), "n", (3, 5, 8), _LISTS,
+        "max",
+        "Max",
+        _EXTREMES,
+        (("str(max(x))", f'"max " + {JOIN}'),),
+        '"at " + str(x.index(max(x)))',
+        _extreme("max", max),
+        "n",
+        (3, 4, 6),
+        _LISTS,
     ),
     Family(
-        "min", "Min", _EXTREMES, (("str(min(x))", f'"min " + {JOIN}'),),
-        '"at " + str(x.index(min(x)))', _extreme("min", min), "n", (3, 5, 8), _LISTS,
+        "min",
+        "Min",
+        _EXTREMES,
+        (("str(min(x))", f'"min " + {JOIN}'),),
+        '"at " + str(x.index(min(x)))',
+        _extreme("min", min),
+        "n",
+        (3, 4, 6),
+        _LISTS,
     ),
     Family(
-        "sum", "Sum", _EXTREMES, (("str(sum(x))", f'"sum " + {JOIN}'),),
-        '"half " + str(sum(x[:len(x) // 2]))', _sum, "n", (2, 4, 6),
+        "sum",
+        "Sum",
+        _EXTREMES,
+        (("str(sum(x))", f'"sum " + {JOIN}'),),
+        '"half " + str(sum(x[:len(x) // 2]))',
+        _sum,
+        "n",
+        (2, 4, 6),
         (
-            Bounds(hi=(5, 9), n=(2, 2)), Bounds(hi=(5, 9), n=(3, 4)),
-            Bounds(hi=(9, 19), n=(5, 6)), Bounds(hi=(15, 60), n=(7, 8), lo=(1, 5)),
+            Bounds(hi=(5, 9), n=(2, 2)),
+            Bounds(hi=(5, 9), n=(3, 4)),
+            Bounds(hi=(9, 19), n=(5, 6)),
+            Bounds(hi=(15, 60), n=(7, 8), lo=(1, 5)),
         ),
     ),
     Family(
-        "reverse", "Reverse", ("letters", "shuffle"),
+        "reverse",
+        "Reverse",
+        ("letters", "shuffle"),
         (('"".join(x[::-1])', f'"reverse " + {GLUE}'),),
-        "self.a[:3]", _reverse, "n", (3, 5, 7),
+        "self.a[:3]",
+        _reverse,
+        "n",
+        (3, 4, 6),
         (
-            Bounds(hi=(3, 12), n=(2, 3)), Bounds(hi=(5, 12), n=(4, 5)),
-            Bounds(hi=(7, 12), n=(6, 7)), Bounds(hi=(10, 12), n=(8, 10)),
+            Bounds(hi=(3, 12), n=(2, 3)),
+            Bounds(hi=(4, 12), n=(4, 4)),
+            Bounds(hi=(6, 12), n=(5, 6)),
+            Bounds(hi=(9, 12), n=(7, 9)),
         ),
     ),
     Family(
-        "sort", "Sort", _EXTREMES, (('"".join(map(str, sorted(x)))', f'"sort " + {GLUE}'),),
-        "self.a[:3]", _sort, "n", (3, 5, 7),
+        "sort",
+        "Sort",
+        _EXTREMES,
+        (('"".join(map(str, sorted(x)))', f'"sort " + {GLUE}'),),
+        "self.a[:3]",
+        _sort,
+        "n",
+        (3, 4, 6),
         (
-            Bounds(hi=(5, 9), n=(2, 3), lo=(0, 1)), Bounds(hi=(6, 9), n=(4, 5), lo=(0, 1)),
-            Bounds(hi=(8, 9), n=(6, 7), lo=(0, 1)), Bounds(hi=(9, 9), n=(8, 9), lo=(0, 0)),
+            Bounds(hi=(5, 9), n=(2, 3), lo=(0, 1)),
+            Bounds(hi=(6, 9), n=(4, 4), lo=(0, 1)),
+            Bounds(hi=(8, 9), n=(5, 6), lo=(0, 1)),
+            Bounds(hi=(9, 9), n=(7, 9), lo=(0, 1)),
         ),
     ),
     Family(
-        "count", "Count", ("letters", "list"), (("str(x.count(x[0]))", f'"count " + {GLUE}'),),
-        '"half " + str(x[:len(x) // 2].count(x[0]))', _count, "n", (4, 7, 10),
+        "count",
+        "Count",
+        ("letters", "list"),
+        (("str(x.count(x[0]))", f'"count " + {GLUE}'),),
+        '"half " + str(x[:len(x) // 2].count(x[0]))',
+        _count,
+        "n",
+        (4, 6, 9),
         (
-            Bounds(hi=(2, 4), n=(3, 4)), Bounds(hi=(2, 4), n=(5, 7)),
-            Bounds(hi=(2, 5), n=(8, 10)), Bounds(hi=(2, 5), n=(11, 14)),
+            Bounds(hi=(2, 4), n=(3, 4)),
+            Bounds(hi=(2, 4), n=(5, 6)),
+            Bounds(hi=(2, 5), n=(7, 9)),
+            Bounds(hi=(2, 5), n=(10, 13)),
         ),
     ),
     Family(
-        "nth", "Nth", _EXTREMES, (("str(x[k])", f'"nth " + str(k) + " in " + {JOIN}'),),
-        '"after " + str(x[k - 1])', _nth, "n", (3, 5, 8),
+        "nth",
+        "Nth",
+        _EXTREMES,
+        (("str(x[k])", f'"nth " + str(k) + " in " + {JOIN}'),),
+        '"after " + str(x[k - 1])',
+        _nth,
+        "n",
+        (3, 5, 7),
         (
-            Bounds(hi=(9, 29), n=(2, 3)), Bounds(hi=(15, 60), n=(4, 5)),
-            Bounds(hi=(30, 99), n=(6, 8)), Bounds(hi=(50, 199), n=(9, 12)),
+            Bounds(hi=(5, 9), n=(2, 3)),
+            Bounds(hi=(6, 30), n=(4, 5)),
+            Bounds(hi=(15, 60), n=(6, 7)),
+            Bounds(hi=(50, 99), n=(8, 10)),
         ),
         indexed=True,
     ),
     Family(
-        "sequence", "Sequence", ("steps",),
+        "sequence",
+        "Sequence",
+        ("steps",),
         (
             ("str(x[-1])", '"next " + " ".join(map(str, x[:-1]))'),
             ("str(x[0])", '"prev " + " ".join(map(str, x[1:]))'),
         ),
-        '"step " + str(x[1] - x[0])', _sequence, "hi2", (4, 10, 27),
+        '"step " + str(x[1] - x[0])',
+        _sequence,
+        "hi2",
+        (4, 10, 27),
         (
             Bounds(hi=(5, 9), n=(3, 5), hi2=(2, 4)),
             Bounds(hi=(9, 30), n=(3, 5), lo2=(2, 3), hi2=(5, 9)),

@@ -20,9 +20,7 @@ _RANDINT = re.compile(rf"r\.randint\({_NUMBER}, {_NUMBER}\)")
 _SAMPLE = re.compile(rf"^r\.sample\(range\({_NUMBER}, {_NUMBER}\), {_NUMBER}\)$")
 _LENGTH = re.compile(rf"(?:in range\({_NUMBER}\)\]|\", {_NUMBER}\)|\[:{_NUMBER}\])$")
 
-_BY_ANSWER = {
-    answer: family for family in FAMILIES.values() for answer, _ in family.forms
-}
+_BY_ANSWER = {answer: family for family in FAMILIES.values() for answer, _ in family.forms}
 
 
 def labels(source: str) -> dict[str, str]:

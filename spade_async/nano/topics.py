@@ -31,7 +31,7 @@ KEYWORDS = MappingProxyType(
 
 TOPIC_WORDS = tuple(word for words in KEYWORDS.values() for word in words)
 
-MAX_TOPIC_LETTERS = 10
+MAX_TOPIC_LETTERS = 11
 """Longer words are cut, so that a designer prompt stays within 16 tokens."""
 
 _FAMILY_OF = {word: family for family, words in KEYWORDS.items() for word in words}
