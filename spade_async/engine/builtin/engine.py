@@ -123,8 +123,9 @@ class BuiltinEngine:
         if wanted > self._max_context_tokens:
             raise GenerationError(
                 f"a prompt of {len(prompt_ids)} tokens and max_new_tokens="
-                f"{sampling.max_new_tokens} do not fit model.max_context_tokens={self._max_context_tokens}: shorten the "
-                "prompt, lower max_new_tokens or raise the context"
+                f"{sampling.max_new_tokens} do not fit model.max_context_tokens="
+                f"{self._max_context_tokens}: shorten the prompt, lower max_new_tokens or "
+                "raise the context"
             )
         self._check_ids(prompt_ids)
         self._num_requests += 1

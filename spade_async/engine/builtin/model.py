@@ -142,8 +142,8 @@ def _check_attention(folder: Path, config: Any, max_context_tokens: int) -> None
     if windowed or kinds - {"full_attention", "sliding_attention"}:
         raise ConfigError(
             f'{folder} ({config.model_type}) has attention layers that engine.kind="builtin" '
-            f"does not run at model.max_context_tokens={max_context_tokens} (window {window}, layers "
-            f'{sorted(kinds)}): use a model with full attention, or engine.kind="vllm"'
+            f"does not run at model.max_context_tokens={max_context_tokens} (window {window}, "
+            f'layers {sorted(kinds)}): use a model with full attention, or engine.kind="vllm"'
         )
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and longest < max_context_tokens:

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spade_async.config.schema import Config, WeightsConfig
+from spade_async.errors import WeightsError
+from spade_async.weights import folder as folders
+from spade_async.weights.folder import (
+    check_shared_memory,
+    make_weights_folder,
+    remove_weights_folder,
+    sweep_stale_folders,
+    weights_folder,
+)
+
+IN_RUN = Config(weights=WeightsConfig(location="run_folder"))
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "shm"
+    root.mkdir()
+    monkeypatch.setattr(folders, "SHARED_MEMORY", root)
+    return root
+
+
+def test_every_process_of_a_run_finds_the_same_private_folder(shared: Path, tmp_path: Path) -> None:
+    made = make_weights_folder(Config(), tmp_path / "run")
+    assert made == weights_folder(Config(), tmp_path / "." / "run")
+    assert made != weights_folder(Config(), tmp_path / "other")
+    assert made.parent == shared
+    assert made.name.startswith("spade-async-")
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    remove_weights_folder(made)
+    remove_weights_folder(made)
+    assert not made.exists()
+
+
+def test_the_run_folder_can_hold_the_weights(tmp_path: Path) -> None:
+    assert make_weights_folder(IN_RUN, tmp_path / "run") == tmp_path / "run" / "weights"
+
+
+def test_a_folder_that_is_not_ours_is_not_removed(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="not a weights folder"):
+        remove_weights_folder(tmp_path)
+
+
+def test_the_sweep_takes_dead_runs_only(shared: Path, tmp_path: Path) -> None:
+    alive = make_weights_folder(Config(), tmp_path / "alive")
+    dead = make_weights_folder(Config(), tmp_path / "dead")
+    restarting = make_weights_folder(Config(), tmp_path / "restarting")
+    in_the_making = shared / f"spade-async-{os.getuid()}-0"
+    foreign = shared / "something-else"
+    in_the_making.mkdir()
+    foreign.mkdir()
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    for made in (dead, restarting):
+        owner = json.loads((made / "owner.json").read_text())
+        (made / "owner.json").write_text(json.dumps({**owner, "pid": int(gone.stdout)}))
+    run = tmp_path / "restarting"
+    run.mkdir()
+    with (run / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert sweep_stale_folders(shared) == [dead]
+    assert sorted(shared.iterdir()) == sorted([alive, restarting, in_the_making, foreign])
+    assert sweep_stale_folders(shared) == [restarting]
+
+
+def test_a_reused_pid_does_not_keep_a_dead_run(shared: Path, tmp_path: Path) -> None:
+    made = make_weights_folder(Config(), tmp_path / "run")
+    owner = json.loads((made / "owner.json").read_text())
+    (made / "owner.json").write_text(json.dumps({**owner, "start": "1"}))
+    assert sweep_stale_folders(shared) == [made]
+
+
+def test_shared_memory_that_cannot_be_used_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    for needed, root, why in (
+        (1, tmp_path / "none", "missing"),
+        (1 << 60, tmp_path, "MiB free"),
+    ):
+        with pytest.raises(WeightsError, match=why) as caught:
+            check_shared_memory(needed, root)
+        assert 'weights.location="run_folder"' in str(caught.value)
+        assert "\n" not in str(caught.value)
+    check_shared_memory(1, tmp_path)
+
+
+def test_the_folder_functions_need_no_torch() -> None:
+    code = (
+        "import sys, spade_async.weights.folder, spade_async.weights.store, "
+        "spade_async.engine.tokens, spade_async.engine.scripted; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
