@@ -55,7 +55,7 @@ def run(run_dir: Path, name: str, endpoint: str, lifeline_fd: int | None) -> int
     config = load_resolved(run_dir)
     torch.set_num_threads(config.learner.threads)
     torch.set_num_interop_threads(1)
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return asyncio.run(_run(config, run_dir, name, endpoint))
 
 
