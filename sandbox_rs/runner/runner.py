@@ -108,6 +108,8 @@ def prepare(imports, import_paths, max_turns):
         for name in names.split():
             base[name] = getattr(sys.modules[module], name)
     if "numpy" in sys.modules:
+        for name in ("numpy.random", "numpy.linalg", "numpy.fft"):
+            importlib.import_module(name)  # numpy 2 imports them at first use, which fails here
         base["numpy"] = base["np"] = sys.modules["numpy"]
     sys.stdin, sys.stdout, sys.stderr = None, Sink(), Sink()
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = None, sys.stdout, sys.stderr

@@ -234,6 +234,7 @@ impl Pool {
         if let Some(thread) = thread {
             let _ = thread.join(); // a panic there has been printed by its own hook
         }
+        io::hang_up(&self.shared.lock().control); // the broker ends and takes all with it
         let stub = self
             .stub
             .lock()
