@@ -2,93 +2,51 @@
 
 Pure: no clock, no sockets, no torch, only integers. The coordinator reports what happened and asks.
 
-**Rule.** An ordinal is a number of learner steps done; a group's *birth* is the newest ordinal some
-generator had loaded when it was admitted; its *age* is the ordinal it is trained at minus its birth.
-Per role r with bound S_r and quota B_r, and with n the earliest step that can still be joined (the
-present ordinal, or the next one while a batch is in training: the batch, its unused places included,
-counts until its step ends):
+**Rule.** An ordinal is a number of learner steps done; a group's *birth* is the newest ordinal a
+generator had loaded when it was admitted; its *age* is the ordinal it is trained at minus its
+birth. Per role r with bound S_r and quota B_r, and with n the earliest step that can still be
+joined (the present ordinal, or the next one while a batch is in training: the batch, its unused
+places included, counts until its step ends):
 
-1. *Lines.* Outstanding groups of r with birth <= u never exceed (u + S_r - n + 1) * B_r, for every u.
-   Admission keeps the newest line; a take, oldest first, happens only if all lines hold at n + 1.
+1. *Lines.* For every u, outstanding groups of r with birth <= u never exceed
+   (u + S_r - n + 1) * B_r. Admission keeps the newest line; a take, oldest first, happens only if
+   all lines hold at n + 1.
 2. *Reservation.* Agent groups outstanding plus agent places reserved by designs that may still be
    played never exceed (S_A + 1) * B_A. A design group reserves a place per design; a design that
    will not be played releases its own.
 3. *Pool share.* Designed groups keep to (S_A + 1) * (B_A - pool), pool plays to (S_A + 1) * pool,
-   with pool = round(B_A * pool_share). Pool plays may go beyond when designs run dry: the designer's
-   own line is full (then, if S_A > 0, one design group's worth of places stays free for it), or
-   S_A = 0 and no design group fits this step any more.
+   with pool = round(B_A * pool_share). Pool plays may go beyond when designs run dry: the
+   designer's own line is full (then, if S_A > 0, one design group's worth of places stays free for
+   it), or S_A = 0 and no design group fits this step any more.
 4. *Ceilings.* A take waits to fill a role only while ready + running + reserved + admissible work
-   reaches that role's quota; and not for designs while the agents have their quota ready and nothing
-   left to do.
+   reaches that role's quota; and not for designs while the agents have their quota ready and
+   nothing left to do.
 5. *A dropped group's place* is not given again before the next take, unless nothing is ready.
 
-**Theorem.** No group is trained older than its bound, none is discarded for age, and it never happens
-that everyone waits, provided generators finish or fail what they were given and load what is
-published. *Age:* line u at u = n - S_r - 1 says that nothing of that birth is left. *No waste:* only
-`drop` removes an untrained group. *Progress:* suppose no batch is in training, the newest weights are
-loaded and generators have nothing to do. By 2 every reserved place could be started at once, so
-all valid designs were played and nothing is reserved; hence every outstanding group of either role
-is ready. Each line then holds: min(B_r, outstanding) are taken and the line at n implies the one at
-n + 1. By 4 the take waits for nothing but admissible work, of which by 1, 2 and 5 there is only a
-bounded amount before the take. And if nothing is outstanding, a design group is admissible.
+**Theorem.** No group is trained older than its bound, none is discarded for age, and it never
+happens that everyone waits, provided generators finish or fail what they were given and load what
+is published. *Age:* line u at u = n - S_r - 1 says that nothing of that birth is left. *No waste:*
+only `drop` removes an untrained group. *Progress:* suppose no batch is in training, the newest
+weights are loaded and generators have nothing to do. By 2 every reserved place could be started at
+once, so all valid designs were played and nothing is reserved; hence every outstanding group of
+either role is ready. Each line then holds: min(B_r, outstanding) are taken and the line at n
+implies the one at n + 1. By 4 the take waits for nothing but admissible work, of which by 1, 2 and
+5 there is only a bounded amount before the take. And if nothing is outstanding, a design group is
+admissible.
 
 Bound 0 is the synchronous mode: line 1 admits at u = n only, and leaves nothing behind a take.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from spade_async.coordinator.schedule_lane import Group, Lane
-from spade_async.errors import ConfigError
+from spade_async.coordinator.schedule_places import Places
+from spade_async.coordinator.schedule_records import OpenGroup, Take, Wait, WaitReason
 from spade_async.types import Role
 
-
-class WaitReason(enum.StrEnum):
-    """Why `take` gives nothing."""
-
-    TRAINING = "training"
-    """A batch is in training."""
-    DEADLINE = "deadline"
-    """Without the named group a later step could not keep the bound."""
-    FILLING = "filling"
-    """The role's quota is not full and work that can fill it is on its way."""
-    NOTHING_READY = "nothing_ready"
-    """No group of either role is complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """Groups of the next step, oldest first, per role at most its quota; at least one in all."""
-
-    designer: list[str]
-    agent: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """No step yet. Example: Wait(reason=DEADLINE, role=AGENT, waits_for="p-31")."""
-
-    reason: WaitReason
-    role: Role | None = None
-    waits_for: str | None = None
-    """Oldest group that is not ready and is waited for; None when nothing is admitted yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenGroup:
-    """A group that is not trained, as it goes into the ledger and comes back at a resume."""
-
-    group_id: str
-    role: Role
-    birth: int
-    is_ready: bool
-    reserved: int = 0
-    """Designer groups only: agent places still held."""
-    is_from_pool: bool = False
-    """Agent groups only."""
+__all__ = ["OpenGroup", "Schedule", "Take", "Wait", "WaitReason"]
 
 
 class Schedule:
@@ -122,32 +80,21 @@ class Schedule:
         """
         self._agent = Lane(Role.AGENT, bound=agent_bound, quota=agent_quota)
         self._designer = Lane(Role.DESIGNER, bound=designer_bound, quota=designer_quota)
-        self._group_size = group_size
-        pool_quota = round(agent_quota * pool_share)
-        self._pool_places = (agent_bound + 1) * pool_quota
-        self._design_places = self._agent.places - self._pool_places
-        if min(agent_bound, designer_bound) < 0 or min(agent_quota, designer_quota, group_size) < 1:
-            raise ConfigError(
-                "schedule: bounds must be at least 0, quotas and group size at least 1"
-            )
-        if self._design_places < group_size:
-            raise ConfigError(
-                f"designer.group_size={group_size} does not fit the {self._design_places} places "
-                f"that agent.groups_per_step={agent_quota} leaves for designed environments: raise "
-                f"agent.groups_per_step or the agent bound, or lower designer.group_size"
-            )
+        self._lanes = (self._designer, self._agent)
+        self._places = Places(
+            self._agent, self._designer, group_size=group_size, pool_share=pool_share
+        )
         self.learner_ordinal = 0
         """Learner steps done, abandoned ones included: the version of the newest weights."""
         self.loaded_ordinal: int | None = None
-        """Newest ordinal a generator has loaded and acknowledged; the birth of what is admitted."""
+        """Newest ordinal a generator has loaded and acknowledged; birth of what is admitted."""
         self.pool_has_work = True
-        """Set False while neither memory nor the seed pool can give a play: nobody waits for them."""
+        """Set False while neither memory nor the seed pool has a play: nobody waits for one."""
         self.is_open = True
         """Set False to end a run: nothing more is admitted, what is outstanding is finished."""
         self._in_training: list[tuple[Role, Group]] = []
         self._is_training = False
-        self._num_reserved = 0
-        self._num_dropped = {Role.AGENT: 0, Role.DESIGNER: 0}
+        self._num_replays = 0
 
     # What the coordinator may hand out -------------------------------------------------------
 
@@ -158,13 +105,14 @@ class Schedule:
 
     def can_admit_design(self) -> bool:
         """Whether one more designer group may start; it also needs `group_size` agent places."""
-        return self._num_designs_admissible() > 0
+        return self._num_designs() > 0
 
     def admit_design(self, group_id: str) -> int:
         """Admit a designer group and reserve `group_size` agent places. Returns its birth."""
         self._require(self.can_admit_design(), "admit_design", group_id)
-        birth = self._add(self._designer, Group(group_id, self._birth(), reserved=self._group_size))
-        self._num_reserved += self._group_size
+        size = self._places.group_size
+        birth = self._add(self._designer, Group(group_id, self._birth(), reserved=size))
+        self._places.num_reserved += size
         return birth
 
     def release(self, design_group: str, num: int = 1) -> None:
@@ -174,16 +122,18 @@ class Schedule:
             held = "no" if group is None else group.reserved
             raise ValueError(f"release({design_group!r}, {num}): it holds {held} agent places")
         group.reserved -= num
-        self._num_reserved -= num
+        self._places.num_reserved -= num
 
     def can_start_play(self, design_group: str) -> bool:
         """Whether a valid design of that group may be played now.
 
-        False while its place lies in a later step (a batch is in training, or the newest weights are
-        not loaded). Ask oldest design group first.
+        False while its place lies in a later step (a batch is in training, or the newest weights
+        are not loaded). Ask oldest design group first.
         """
         group = self._designer.groups.get(design_group)
-        return group is not None and group.reserved > 0 and self._agent_room() > 0
+        if group is None or group.reserved == 0:
+            return False
+        return self._places.agent_room(self.loaded_ordinal, self._next_step) > 0
 
     def start_play(self, design_group: str, play_group: str) -> int:
         """Turn one reserved place into an agent group. Returns its birth."""
@@ -194,7 +144,7 @@ class Schedule:
 
     def can_admit_pool(self) -> bool:
         """Whether one more play from memory or the seed pool may start. Ask designs first."""
-        return self._num_pool_admissible() > 0
+        return self._num_pool_plays() > 0
 
     def admit_pool(self, play_group: str) -> int:
         """Admit an agent group from memory or the seed pool. Returns its birth."""
@@ -212,7 +162,7 @@ class Schedule:
         lane, group = self._find(group_id)
         if group.is_ready:
             raise ValueError(f"group {group_id!r} is ready already")
-        self._num_reserved -= group.reserved
+        self._places.num_reserved -= group.reserved
         group.reserved = 0
         lane.mark_ready(group)
 
@@ -222,21 +172,21 @@ class Schedule:
         Plays that a dropped designer group has started stay.
         """
         lane, group = self._find(group_id)
-        self._num_reserved -= group.reserved
+        self._places.num_reserved -= group.reserved
         lane.remove(group)
-        self._num_dropped[lane.role] += 1
+        self._places.num_dropped[lane.role] += 1
 
     def take(self) -> Take | Wait:
         """The groups of the next step, now in training; or what is waited for, by name."""
         wait = self._why_wait()
         if wait is not None:
             return wait
-        taken = {lane.role: lane.oldest_ready() for lane in (self._designer, self._agent)}
-        for lane in (self._designer, self._agent):
+        taken = {lane.role: lane.oldest_ready() for lane in self._lanes}
+        for lane in self._lanes:
             for group in taken[lane.role]:
                 lane.remove(group)
                 self._in_training.append((lane.role, group))
-            self._num_dropped[lane.role] = 0
+            self._places.num_dropped[lane.role] = 0
         self._is_training = True
         return Take(
             designer=[group.group_id for group in taken[Role.DESIGNER]],
@@ -244,9 +194,13 @@ class Schedule:
         )
 
     def begin_replay(self) -> None:
-        """A step repeats a batch of the past: its groups are not in the schedule."""
-        if self._is_training:
-            raise ValueError("begin_replay(): a batch is in training")
+        """The next step repeats a batch of the past, whose groups are not in the schedule."""
+        if self._is_training or not self._num_replays:
+            raise ValueError(
+                f"begin_replay(): {self._num_replays} batches to train again, "
+                f"{'one' if self._is_training else 'none'} in training"
+            )
+        self._num_replays -= 1
         self._is_training = True
 
     def step_finished(self, learner_ordinal: int) -> None:
@@ -257,6 +211,11 @@ class Schedule:
                 f"{'with' if self._is_training else 'without'} a batch in training"
             )
         self.learner_ordinal = learner_ordinal
+        self._in_training.clear()
+        self._is_training = False
+
+    def step_cancelled(self) -> None:
+        """What was taken holds nothing that can be trained: its groups leave, no step is made."""
         self._in_training.clear()
         self._is_training = False
 
@@ -278,10 +237,7 @@ class Schedule:
         for _, group in self._in_training:
             if group.group_id == group_id:
                 return group.birth
-        for lane in (self._designer, self._agent):
-            if group_id in lane.groups:
-                return lane.groups[group_id].birth
-        raise KeyError(group_id)
+        return self._find(group_id)[1].birth
 
     def age(self, group_id: str) -> int:
         """Learner steps since its birth; while in training, the age it is trained at."""
@@ -290,14 +246,12 @@ class Schedule:
     def oldest(self) -> tuple[str, Role, int] | None:
         """(group, role, age) of the oldest group not yet taken; None when there is none."""
         firsts = [
-            (group.birth, lane.role, group.group_id)
-            for lane in (self._designer, self._agent)
-            for group in list(lane.groups.values())[:1]
+            (next(iter(lane.groups.values())), lane.role) for lane in self._lanes if lane.groups
         ]
         if not firsts:
             return None
-        birth, role, group_id = min(firsts, key=lambda first: first[0])
-        return group_id, role, self.learner_ordinal - birth
+        group, role = min(firsts, key=lambda first: first[0].birth)
+        return group.group_id, role, self.learner_ordinal - group.birth
 
     def counts(self) -> dict[str, int]:
         """Gauges for metrics: groups ready and running per role, places reserved, in training."""
@@ -306,7 +260,7 @@ class Schedule:
             "designer_running": self._designer.num_running,
             "agent_ready": self._agent.num_ready,
             "agent_running": self._agent.num_running,
-            "agent_reserved": self._num_reserved,
+            "agent_reserved": self._places.num_reserved,
             "agent_from_pool": self._agent.num_from_pool,
             "in_training": len(self._in_training),
         }
@@ -316,9 +270,7 @@ class Schedule:
     def snapshot(self) -> list[OpenGroup]:
         """All groups not trained yet, oldest first; a batch in training counts as ready."""
         rows = [*self._in_training]
-        rows += [
-            (lane.role, g) for lane in (self._designer, self._agent) for g in lane.groups.values()
-        ]
+        rows += [(lane.role, group) for lane in self._lanes for group in lane.groups.values()]
         rows.sort(key=lambda row: row[1].birth)
         return [
             OpenGroup(g.group_id, role, g.birth, g.is_ready, g.reserved, g.is_from_pool)
@@ -333,7 +285,8 @@ class Schedule:
         Args:
             learner_ordinal: learner steps ever done, abandoned ones included.
             groups: a snapshot, or the same rows read from the ledger, in order of admission.
-            num_replays: steps that repeat batches of the past before any of these is taken.
+            num_replays: steps that repeat batches of the past, by `begin_replay`, before any of
+                these groups can be taken; the places of those steps are gone.
 
         Returns:
             Groups that no schedule can train within the bound, left out: lost to a roll-back. Empty
@@ -343,65 +296,55 @@ class Schedule:
         self.loaded_ordinal = None
         self._in_training.clear()
         self._is_training = False
-        self._num_reserved = 0
-        self._num_dropped = {Role.AGENT: 0, Role.DESIGNER: 0}
-        for lane in (self._agent, self._designer):
-            lane.clear()
+        self._num_replays = num_replays
+        self._places.clear()
         lost: list[str] = []
         for row in sorted(groups, key=lambda row: row.birth):
             lane = self._agent if row.role is Role.AGENT else self._designer
-            if lane.room(row.birth, learner_ordinal + num_replays) < 1:
+            if lane.room(row.birth, self._next_step) < 1:
                 lost.append(row.group_id)
                 continue
             reserved = 0 if row.is_ready else row.reserved
             group = Group(row.group_id, row.birth, row.is_ready, reserved, row.is_from_pool)
             self._add(lane, group)
-            self._num_reserved += reserved
+            self._places.num_reserved += reserved
         return lost
 
     # The rule --------------------------------------------------------------------------------
 
     def _why_wait(self) -> Wait | None:
-        if self._is_training:
+        if self._is_training or self._num_replays:
             return Wait(WaitReason.TRAINING)
-        for lane in (self._agent, self._designer):
-            birth = lane.failing_line(self.learner_ordinal)
-            if birth is not None:
+        agent, designer = self._agent, self._designer
+        for lane in self._lanes:
+            if lane.failing_line(self.learner_ordinal) is not None:
                 return self._wait(WaitReason.DEADLINE, lane)
-        if self._agent.num_ready + self._designer.num_ready == 0:
-            oldest = self._designer if self._designer.num_running else self._agent
-            return self._wait(WaitReason.NOTHING_READY, oldest)
-        if self._can_fill(self._agent, self._agent_potential()):
-            return self._wait(WaitReason.FILLING, self._agent)
-        if self._can_fill(self._designer, self._designer_potential()) and not self._agent_is_full():
-            return self._wait(WaitReason.FILLING, self._designer)
+        if agent.num_ready + designer.num_ready == 0:
+            return self._wait(WaitReason.NOTHING_READY, designer if designer.num_running else agent)
+        if agent.num_ready < agent.quota <= self._agent_potential():
+            return self._wait(WaitReason.FILLING, agent)
+        designer_potential = len(designer) + self._num_designs()
+        if designer.num_ready < designer.quota <= designer_potential and not self._agent_is_full():
+            return self._wait(WaitReason.FILLING, designer)
         return None
 
     def _wait(self, reason: WaitReason, lane: Lane) -> Wait:
         """Name the oldest running group of the role, or of designs when plays are yet to start."""
         group = lane.oldest_running()
-        if group is None and self._num_reserved:
+        if group is None and self._places.num_reserved:
             group = self._designer.oldest_running()
         return Wait(reason, lane.role, group.group_id if group else None)
 
-    @staticmethod
-    def _can_fill(lane: Lane, potential: int) -> bool:
-        return lane.num_ready < lane.quota <= potential
-
     def _agent_potential(self) -> int:
         """Most agent groups that can be ready before the next take."""
-        admissible = self._num_designs_admissible() * self._group_size
+        admissible = self._num_designs() * self._places.group_size
         if self.pool_has_work:
-            admissible += self._num_pool_admissible()
-        present = len(self._agent) + self._num_reserved
-        return present + min(admissible, max(0, self._agent.places - present))
-
-    def _designer_potential(self) -> int:
-        """Most designer groups that can be ready before the next take."""
-        return len(self._designer) + self._num_designs_admissible()
+            admissible += self._num_pool_plays()
+        held = self._places.num_held
+        return held + min(admissible, self._agent.places - held)
 
     def _agent_is_full(self) -> bool:
-        """The agents have their quota ready and no play is running or may be admitted."""
+        """The agents have their quota ready, and no play is running or may be admitted."""
         return (
             self._agent.num_ready >= self._agent.quota
             and self._agent.num_running == 0
@@ -411,64 +354,26 @@ class Schedule:
 
     @property
     def _next_step(self) -> int:
-        return self.learner_ordinal + self._is_training
+        return self.learner_ordinal + self._is_training + self._num_replays
 
     def _birth(self) -> int:
         assert self.loaded_ordinal is not None, "admission is closed before weights are loaded"
         return self.loaded_ordinal
 
-    def _spent(self, lane: Lane) -> int:
-        """Places of dropped groups, not given again before the next take (rule 5)."""
-        anything_ready = self._agent.num_ready + self._designer.num_ready > 0
-        return self._num_dropped[lane.role] if anything_ready else 0
+    def _num_designs(self) -> int:
+        return self._places.designs(self.loaded_ordinal, self._next_step) if self.is_open else 0
 
-    def _agent_room(self) -> int:
-        if self.loaded_ordinal is None:
-            return 0
-        return self._agent.room(self.loaded_ordinal, self._next_step)
-
-    def _designer_room(self) -> int:
-        if self.loaded_ordinal is None:
-            return 0
-        room = self._designer.room(self.loaded_ordinal, self._next_step)
-        return room - self._spent(self._designer)
-
-    def _num_designs_admissible(self) -> int:
-        if not self.is_open or self.loaded_ordinal is None:
-            return 0
-        held = len(self._agent) + self._num_reserved
-        designed = held - self._agent.num_from_pool
-        places = min(
-            self._design_places - designed, self._agent.places - held - self._spent(self._agent)
-        )
-        return max(0, min(self._designer_room(), places // self._group_size))
-
-    def _num_pool_admissible(self) -> int:
-        if not self.is_open or self.loaded_ordinal is None:
-            return 0
-        unreserved = self._agent_room() - self._num_reserved - self._spent(self._agent)
-        share = self._pool_places - self._agent.num_from_pool
-        return max(0, min(unreserved, max(share, self._num_beyond_share())))
-
-    def _num_beyond_share(self) -> int:
-        """Places pool plays may have beyond their share because designs run dry (rule 3)."""
-        held = len(self._agent) + self._num_reserved + self._spent(self._agent)
-        free = self._agent.places - held
-        if self._designer_room() <= 0:
-            return free if self._agent.bound == 0 else free - self._group_size
-        no_design_fits = self._num_reserved == 0 and self._num_designs_admissible() == 0
-        return free if self._agent.bound == 0 and no_design_fits else 0
+    def _num_pool_plays(self) -> int:
+        return self._places.pool(self.loaded_ordinal, self._next_step) if self.is_open else 0
 
     def _find(self, group_id: str) -> tuple[Lane, Group]:
-        for lane in (self._agent, self._designer):
+        for lane in self._lanes:
             if group_id in lane.groups:
                 return lane, lane.groups[group_id]
-        raise KeyError(
-            f"no outstanding group {group_id!r}: it was taken, dropped or never admitted"
-        )
+        raise KeyError(f"no outstanding group {group_id!r}: taken, dropped or never admitted")
 
     def _add(self, lane: Lane, group: Group) -> int:
-        if group.group_id in self._agent.groups or group.group_id in self._designer.groups:
+        if any(group.group_id in other.groups for other in self._lanes):
             raise ValueError(f"group {group.group_id!r} is in the schedule already")
         lane.add(group)
         return group.birth

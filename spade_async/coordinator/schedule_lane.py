@@ -4,9 +4,10 @@ All numbers are ordinals: learner steps done. A step *at* ordinal n trains what 
 steps were done, so a group of birth b taken there has age n - b, and its deadline is the step at
 b + bound. `next_step` below is the ordinal of the earliest step a group can still join.
 
-The lines are the test by which jobs with deadlines fit on one machine that serves `quota` per tick:
-for every birth u, what is outstanding with birth <= u fits in the steps next_step .. u + bound. They
-are necessary (each such group needs one of those places) and, taking oldest first, sufficient.
+The lines are the test by which jobs with deadlines fit on one machine that serves `quota` per
+tick: for every birth u, what is outstanding with birth <= u fits in the steps next_step .. u +
+bound. They are necessary (each such group needs one of those places) and, taking oldest first,
+sufficient.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Lane:
     def failing_line(self, step: int) -> int | None:
         """Smallest birth u whose line fails if the step at `step` took what is ready now.
 
-        Oldest first, the step takes min(quota, ready) groups; what is then left with birth <= u must
-        fit in the steps step + 1 .. u + bound. None when every line holds.
+        Oldest first, the step takes min(quota, ready) groups; what is then left with birth <= u
+        must fit in the steps step + 1 .. u + bound. None when every line holds.
         """
         outstanding = ready = 0
         for birth in sorted(self._outstanding):
