@@ -27,12 +27,16 @@ _MIN_DISK_BYTES = 1 << 30
 # One line of JSON from a child process: importing torch here would cost seconds and memory.
 _TORCH_PROBE = """
 import json, torch
-cuda = torch.cuda.is_available()
-print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads(), "cuda": cuda,
-                  "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-                  if cuda else []}))
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+devices = [torch.cuda.get_device_name(index) for index in range(count)]
+threads = torch.get_num_threads()
+print(json.dumps({"version": torch.__version__, "threads": threads, "devices": devices}))
 """
-_VLLM_PROBE = "import importlib.metadata as m; print('\"' + m.version('vllm') + '\"')"
+_VLLM_PROBE = """
+import importlib.metadata, importlib.util, json
+found = importlib.util.find_spec("vllm") is not None
+print(json.dumps({"version": importlib.metadata.version("vllm") if found else None}))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,32 +115,15 @@ def _jail() -> list[Finding]:
 
 
 def jail_findings(capabilities: dict[str, Any]) -> list[Finding]:
-    """One finding per layer of `probe_capabilities`; the jail itself is known to start by then.
+    """The level of `probe_capabilities` and one finding per layer; the jail starts by then.
 
-    A layer may be a truth value, a mapping with "ok" (or "holds"), "detail" and "remedy", or a
-    plain text.
+    A layer that does not hold lowers the level, and `sandbox.level` decides whether that is enough.
     """
-    layers = capabilities.get("layers")
-    rest = {k: v for k, v in capabilities.items() if k != "layers"}
-    summary = ", ".join(
-        f"{name} {value}" for name, value in rest.items() if isinstance(value, str | int | float)
-    )
-    findings = [Finding("jail", True, True, f"starts ({summary})" if summary else "starts")]
-    if isinstance(layers, dict):
-        pairs = list(layers.items())
-    elif isinstance(layers, list | tuple):
-        pairs = [(str(dict(layer).get("name", "layer")), layer) for layer in layers]
-    else:
-        pairs = []
-    for name, layer in pairs:
-        if isinstance(layer, dict):
-            ok = bool(layer.get("ok", layer.get("holds", layer.get("active", True))))
-            detail, remedy = str(layer.get("detail", "")), str(layer.get("remedy", "") or "")
-        elif isinstance(layer, bool):
-            ok, detail, remedy = layer, "holds" if layer else "does not hold here", ""
-        else:
-            ok, detail, remedy = True, str(layer), ""
-        findings.append(Finding(f"jail: {name}", ok, False, detail or "holds", remedy))
+    findings = [Finding("jail", True, True, f"starts, level {capabilities['level']}")]
+    for name, layer in capabilities["layers"].items():
+        detail = layer["detail"] or ("holds" if layer["ok"] else "does not hold here")
+        shown = name.replace("_", " ")
+        findings.append(Finding(f"jail: {shown}", layer["ok"], False, detail, layer["remedy"]))
     return findings
 
 
@@ -144,20 +131,19 @@ def _torch() -> list[Finding]:
     facts, problem = _probe(_TORCH_PROBE)
     if facts is None:
         return [Finding("torch", False, True, problem, "pip install torch")]
-    cuda = (
-        ", ".join(facts["devices"]) if facts["cuda"] else "none: the built-in engine uses the CPU"
-    )
+    cuda = ", ".join(facts["devices"]) or "none: the built-in engine uses the CPU"
     return [
         Finding("torch", True, True, f"{facts['version']}, {facts['threads']} threads by default"),
-        Finding("CUDA", bool(facts["cuda"]), False, cuda, "not needed for configs/nano.toml"),
+        Finding("CUDA", bool(facts["devices"]), False, cuda, "not needed for configs/nano.toml"),
     ]
 
 
 def _vllm() -> list[Finding]:
-    version, problem = _probe(_VLLM_PROBE)
+    facts, problem = _probe(_VLLM_PROBE)
+    version = facts["version"] if facts else None
     remedy = "only for engine.kind=vllm: pip install 'spade-async[vllm]'"
     if version is None:
-        return [Finding("vLLM", False, False, problem, remedy)]
+        return [Finding("vLLM", False, False, problem or "not installed", remedy)]
     return [Finding("vLLM", True, False, str(version))]
 
 

@@ -28,9 +28,16 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
         if "--resume" in recorded:
             return recorded
         return f"{recorded}; {advice}"
-    reason = last_error(part.log)
+    reason = _last_words(part.name, status) or last_error(part.log)
     because = f": {reason}" if reason else ""
     return f"{part.name} (pid {part.pid}) {how(part.returncode)}{because}; {advice}"
+
+
+def _last_words(name: str, status: RunStatus | None) -> str | None:
+    """What a part told the coordinator before it left ("gen-0: GenerationError: ...")."""
+    said = (status.failure if status is not None else None) or ""
+    speaker, _, words = said.partition(": ")
+    return _one_line(words) if speaker == name and words else None
 
 
 def how(returncode: int | None) -> str:
