@@ -49,6 +49,9 @@ class Core:
     is_stopping: bool = False
     """No new work is admitted."""
 
+    _saved: dict[str, Any] = field(default_factory=dict)
+    """State as last written, so that only changes are written."""
+
     def take_number(self) -> int:
         """A fresh group number."""
         self.next_number += 1
@@ -59,14 +62,18 @@ class Core:
         return self.versions.newest(birth).packed
 
     def save_state(self) -> None:
-        """Write what is not in tables of its own; call inside a ledger transaction."""
+        """Write what is not in tables of its own; call at the end of every transaction.
+
+        All of it is small. The memory is not here: it is rebuilt from the environments' estimates.
+        """
         state: dict[str, Any] = {
             "corpus": self.corpus.state(),
-            "memory": self.memory.state(),
             "skeletons": self.skeletons.state(),
             "quota": self.quota.state(),
+            "counters": dict(self.counters),
+            "next_number": self.next_number,
         }
         for key, value in state.items():
-            self.ledger.put_state(key, value)
-        self.ledger.put_state("counters", dict(self.counters))
-        self.ledger.put_state("next_number", self.next_number)
+            if self._saved.get(key) != value:
+                self.ledger.put_state(key, value)
+                self._saved[key] = value

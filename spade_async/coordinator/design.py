@@ -93,6 +93,13 @@ class DesignLoop:
             Task(message=message, waiting_for={0}), kind=DESIGN, number=group.number
         )
 
+    def ask_again(self) -> None:
+        """After a resume: queue the tasks whose results never came."""
+        for group in self._core.design_groups.values():
+            for member in group.members:
+                if member.state is MemberState.PENDING:
+                    self.send(group, member)
+
     def on_result(self, result: DesignResult) -> None:
         """Take in one design: store it, then reject it, refuse it or let it wait for its plays."""
         core = self._core

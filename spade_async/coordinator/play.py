@@ -155,6 +155,12 @@ class PlayLoop:
             Task(message=message, waiting_for=set(missing)), kind=PLAY, number=play.number
         )
 
+    def ask_again(self) -> None:
+        """After a resume: queue what is missing of each group that was in play."""
+        for play in self._core.play_groups.values():
+            for arm in play.cells:
+                self.send(play, arm)
+
     def on_result(self, result: EpisodeResult) -> None:
         """Take in one episode; close what it completes."""
         core = self._core
@@ -212,10 +218,10 @@ class PlayLoop:
 
     def _fill(self, play: PlayGroup, arm: Arm, index: int, cell: EpisodeCell) -> None:
         play.cells[arm][index] = cell
-        if arm is Arm.NO_HINT and play.arm_is_in(arm):
+        if arm is Arm.NO_HINT and play.is_scheduled and play.arm_is_in(arm):
             self._trainable(play)
         if play.is_complete:
-            if play.kind == "play":
+            if play.parent is not None:
                 self._scorer.played(play)
             if not play.is_ready:
                 self._core.play_groups.pop(play.group_id, None)

@@ -124,6 +124,7 @@ class Coordinator:
             for item in received:
                 if not isinstance(item.message, m.StepReport):
                     await self._handle(item.peer, item.message)
+            self.core.save_state()
         for item in received:
             if isinstance(item.message, m.StepReport):
                 self._finish_step(item.message)
@@ -181,6 +182,8 @@ class Coordinator:
             time.time(),
         )
         self._publisher.announce(message)
+        self._designs.ask_again()
+        self._plays.ask_again()
         self._learner_ready = True
         self._state = "running"
         await self._welcome_generators()
@@ -214,6 +217,7 @@ class Coordinator:
                 if core.step < core.config.train.steps:
                     self._designs.admit()
                     self._plays.admit_pool()
+                core.save_state()
         await self._publisher.pump()
         await core.dispatcher.pump()
         self._watch.bound_holds(self._learner_ready and core.dispatcher.num_idle_credit > 0)
@@ -238,7 +242,15 @@ class Coordinator:
             self.core.schedule.begin_replay()
             return self._resumed.replay.pop(0)
         take = self.core.schedule.take()
-        return None if isinstance(take, Wait) else self._batches.compose(take)
+        if isinstance(take, Wait):
+            return None
+        plan = self._batches.compose(take)
+        if plan.rows:
+            return plan
+        for group_id in plan.group_ids:
+            self.core.ledger.set_group_state(group_id, "missing")
+        self.core.schedule.step_cancelled()
+        return None
 
     def _cut_stragglers(self) -> None:
         core = self.core

@@ -40,12 +40,14 @@ def regroup(core: Core) -> None:
     for row in rows:
         if row.kind != "design":
             _add_play_group(core, row, members)
-    # A group whose unhinted arm was trained may still owe its hinted arm to a design.
+    # A group that was trained, or is in a batch to be sent again, may still owe its hinted arm to a
+    # design. The schedule must not see it a second time.
     for play_id, (_, member) in members.items():
         if member.state is MemberState.WAITING:
             trained = core.ledger.group(play_id)
             if trained is not None:
                 _add_play_group(core, trained, members)
+                core.play_groups[play_id].is_ready = False
 
 
 def _environment(core: Core, environment_id: str) -> Environment:
@@ -80,11 +82,23 @@ def restore_schedule(core: Core, ordinal: int, *, num_replays: int) -> None:
         if play.is_ready or not play.arm_is_in(Arm.NO_HINT)
     ]
     for group_id in core.schedule.restore(ordinal, rows, num_replays=num_replays):
-        core.design_groups.pop(group_id, None)
-        core.play_groups.pop(group_id, None)
+        _lose(core, group_id)
         samples = [s.sample_id for s in core.ledger.samples_of(group_id) if s.purpose == "train"]
         core.counters["lost_to_rollback"] += core.ledger.mark_unused(samples, "lost_to_rollback")
         core.ledger.set_group_state(group_id, "missing")
+
+
+def _lose(core: Core, group_id: str) -> None:
+    design = core.design_groups.pop(group_id, None)
+    for play in core.play_groups.values():
+        if design is not None and play.parent is design:
+            play.parent = play.member = None
+    lost = core.play_groups.get(group_id)
+    if lost is not None:
+        # Too old to train, but its design is still paid by what it returned.
+        lost.is_ready = lost.is_scheduled = False
+        if lost.parent is None or lost.is_complete:
+            del core.play_groups[group_id]
 
 
 def _design_group(core: Core, row: GroupRow) -> DesignGroup:

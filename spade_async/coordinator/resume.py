@@ -32,7 +32,7 @@ from spade_async.grounding.corpus import open_corpus
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import BatchRow, Ledger, VersionRow
 from spade_async.transport.hub import Hub
-from spade_async.types import PolicyVersion, Role
+from spade_async.types import PolicyVersion, RegretClass, RegretEstimate, Role
 
 log = logging.getLogger(__name__)
 
@@ -122,13 +122,13 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
     core.versions.add(PolicyVersion(core.branch, core.step), newest)
     for key, part in (
         ("corpus", core.corpus),
-        ("memory", core.memory),
         ("skeletons", core.skeletons),
         ("quota", core.quota),
     ):
         state = ledger.get_state(key)
         if state is not None:
             part.restore(state)
+    remember(core)
     core.counters = Counter(ledger.get_state("counters") or {})
     core.counters["resumes"] += 1
     core.next_number = int(ledger.get_state("next_number") or 0)
@@ -137,6 +137,10 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
             _replayed(core, batch, newest + i, is_undone=is_fallback)
             for i, batch in enumerate(batches)
         ]
+        for plan in replay:
+            if not plan.rows and plan.replays is not None:
+                ledger.abandon_replay(plan.replays)
+        replay = [plan for plan in replay if plan.rows]
         regroup(core)
         restore_schedule(core, newest, num_replays=len(replay))
     learner |= {
@@ -157,6 +161,17 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         replay=replay,
         purge_step=core.step + 1,
     )
+
+
+def remember(core: Core) -> None:
+    """Refill the memory from the newest estimates, oldest first."""
+    rows = core.ledger.environments(
+        2 * core.config.grounding.memory_capacity, origin="designer", with_estimate=True
+    )
+    for row in reversed(rows):
+        fields = dict(row.estimate or {})
+        fields["regret_class"] = RegretClass(fields["regret_class"])
+        core.memory.add(row.environment, RegretEstimate(**fields), row.created_step)
 
 
 def _checkpoint(core: Core, versions: list[VersionRow]) -> VersionRow:

@@ -87,6 +87,8 @@ class PlayGroup:
     member: DesignMember | None = None
     cells: dict[Arm, list[EpisodeCell | None]] = field(default_factory=dict)
     is_ready: bool = False
+    is_scheduled: bool = True
+    """False after a fall-back that left it too old to train: its design still needs its returns."""
 
     def arm_is_in(self, arm: Arm) -> bool:
         """Whether every episode of that arm has a result."""

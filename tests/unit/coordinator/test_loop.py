@@ -81,7 +81,9 @@ def check_invariants(run: Run) -> None:
 
 
 @pytest.mark.parametrize("staleness", [None, 0, 1, 3])
-def test_run_reaches_its_last_step_within_every_bound(tmp_path: Path, staleness: int | None) -> None:
+def test_run_reaches_its_last_step_within_every_bound(
+    tmp_path: Path, staleness: int | None
+) -> None:
     overrides = {} if staleness is None else {"async": {"staleness": staleness}}
     run = Run(tmp_path / "run", small(**overrides))
     run.go()
