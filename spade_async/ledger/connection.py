@@ -70,16 +70,36 @@ class Connection:
         row = self.row(sql, values)
         return 0 if row is None or row[0] is None else int(row[0])
 
+    def command(self, sql: str) -> None:
+        """Run a statement that is no change of rows (PRAGMA, BEGIN, COMMIT)."""
+        with ledger_errors(self.path, "writing"):
+            self.raw.execute(sql)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; False once closed."""
+        try:
+            return self.raw.in_transaction
+        except sqlite3.ProgrammingError:
+            return False
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; number of changed rows."""
+        """Run a change inside a transaction; number of changed rows."""
+        self._need_transaction()
         with ledger_errors(self.path, "writing"):
             return self.raw.execute(sql, [_plain(value) for value in values]).rowcount
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
-        """Run a statement per row; number of changed rows."""
+        """Run a change per row inside a transaction; number of changed rows."""
+        self._need_transaction()
         with ledger_errors(self.path, "writing"):
             plain = [[_plain(value) for value in row] for row in rows]
             return self.raw.executemany(sql, plain).rowcount
+
+    def _need_transaction(self) -> None:
+        # Alone, each statement would be a commit of its own: slow, and half of a fact.
+        if not self.in_transaction:
+            raise LedgerError(f"ledger {self.path}: changes need `with ledger.transaction():`")
 
     def close(self) -> None:
         """Close; the last connection folds the write-ahead log into the file."""

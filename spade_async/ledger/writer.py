@@ -80,16 +80,16 @@ class Ledger(
             full: fsync at the commit (what marks consumption); otherwise the operating system
                 writes it out soon.
         """
-        if self._db.raw.in_transaction:
+        if self._db.in_transaction:
             raise LedgerError(f"ledger {self._db.path}: transactions do not nest")
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
-        self._db.execute("BEGIN IMMEDIATE")
+        self._db.command(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        self._db.command("BEGIN IMMEDIATE")
         self._is_full = full
         try:
             yield
-            self._db.execute("COMMIT")
+            self._db.command("COMMIT")
         except BaseException:
-            if self._db.raw.in_transaction:
+            if self._db.in_transaction:
                 self._db.raw.rollback()
             raise
         finally:

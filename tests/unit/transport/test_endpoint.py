@@ -45,7 +45,14 @@ def test_a_path_too_long_for_a_socket_is_refused_and_removed(tmp_path):
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["tcp://10.0.0.1:5000", "tcp://*:5000", "tcp://0.0.0.0:1", "tcp://example.org:1", "inproc://x", "x"],
+    [
+        "tcp://10.0.0.1:5000",
+        "tcp://*:5000",
+        "tcp://0.0.0.0:1",
+        "tcp://example.org:1",
+        "inproc://x",
+        "x",
+    ],
 )
 def test_addresses_that_others_could_reach_are_refused(endpoint):
     with pytest.raises(TransportError, match="CURVE"):
