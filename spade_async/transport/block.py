@@ -80,10 +80,11 @@ def unpack_arrays(specs: Sequence[ArraySpec], block: bytes | memoryview) -> dict
             raise TransportError(
                 f"{name} needs {nbytes} bytes beyond offset {offset} of {len(view)}"
             )
-        if 0 in shape and max(shape) > len(view):
-            raise TransportError(f"{name} has an impossible shape")
         array = np.frombuffer(view, dtype, count, offset) if count else np.empty(0, dtype)
-        array = array.reshape(shape)
+        try:
+            array = array.reshape(shape)
+        except ValueError as cause:  # no elements, but other sizes beyond what numpy can hold
+            raise TransportError(f"{name} has an impossible shape") from cause
         array.flags.writeable = False
         arrays[name] = array
         end = offset + nbytes + -nbytes % _ALIGNMENT

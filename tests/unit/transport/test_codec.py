@@ -117,11 +117,11 @@ def test_random_bytes_with_a_right_checksum_are_a_frame_error(body, block):
 def test_a_header_changed_on_purpose_is_a_message_or_a_frame_error(message, data):
     header, block = encode(envelope_of(message), CAP)
     fields = msgpack.unpackb(header[4:], unicode_errors="surrogatepass")
-    fields[data.draw(st.integers(0, 7))] = data.draw(PLAIN)
+    shape = st.lists(st.sampled_from([0, 1, 8, 1 << 61]) | INTEGER, max_size=6)
     if fields[7] and data.draw(st.booleans()):
-        fields[7] = [
-            [n, d, data.draw(st.lists(INTEGER, max_size=6)), o] for n, d, _, o in fields[7]
-        ]
+        fields[7] = [[name, dtype, data.draw(shape), at] for name, dtype, _, at in fields[7]]
+    else:
+        fields[data.draw(st.integers(0, 7))] = data.draw(PLAIN)
     body = msgpack.packb(fields, unicode_errors="surrogatepass")
     with contextlib.suppress(FrameError):
         decode(sealed(body, block), CAP)
@@ -184,6 +184,7 @@ def batch() -> messages.TrainingBatch:
         (1, "O"),
         (2, [1 << 61]),
         (2, [1 << 61, 1 << 61]),
+        (2, [0, 1 << 61, 1 << 61, 1 << 61]),
         (2, [-1]),
         (3, 8),
         (3, -8),
