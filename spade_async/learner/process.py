@@ -32,8 +32,6 @@ from spade_async.errors import SpadeError
 from spade_async.learner.learner import Learner, ResumePoint
 from spade_async.learner.progress import Progress
 from spade_async.learner.update import UpdateCancelled
-from spade_async.telemetry.logs import configure
-from spade_async.transport import lifeline
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer, Received
 from spade_async.transport.messages import Hello, ProcessFailed, Stop, TrainingBatch
@@ -48,10 +46,8 @@ FLUSH_S = 10.0
 """How long a leaving learner waits for the acknowledgement of its last report."""
 
 
-def run(run_dir: Path, name: str, endpoint: str, lifeline_fd: int | None) -> int:
+def run(run_dir: Path, name: str, endpoint: str) -> int:
     """Run the learner until it is told to stop; returns the exit status."""
-    configure(name)
-    lifeline.watch(lifeline_fd)
     config = load_resolved(run_dir)
     torch.set_num_threads(config.learner.threads)
     torch.set_num_interop_threads(1)
