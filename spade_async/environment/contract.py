@@ -36,14 +36,15 @@ CLASS_SUFFIX = "Env"
 
 _CLASS = re.compile(r"^class[ \t]+([A-Za-z_][A-Za-z0-9_]{0,199})[ \t]*[(:]", re.MULTILINE)
 # One pass over strings, comments, numbers and blanks. Alternatives are tried in this order, so a
-# '#' inside a string is never a comment and a digit inside a name never a number.
+# '#' inside a string is never a comment and a digit inside a name never a number. An open string
+# matches as well: without that, hostile text would be scanned once per quote.
 _LITERALS = re.compile(
-    r"(?P<string>(?<![A-Za-z0-9_])(?:[rRbBfFuU]{1,2})?"
-    r"(?:'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\\n])*+'|\"(?:\\.|[^\"\\\n])*+\"))"
-    r"|(?P<comment>\#[^\n]*+)"
+    r"(?P<string>(?:(?<![A-Za-z0-9_])[rRbBfFuU]{1,2})?"
+    r"(?:'''.*?(?:'''|\Z)|\"\"\".*?(?:\"\"\"|\Z)"
+    r"|'(?:\\.|[^'\\\n])*+'?|\"(?:\\.|[^\"\\\n])*+\"?))"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*+)"
     r"|(?P<number>\d[A-Za-z0-9_.]*+)"
-    r"|(?P<blank>\s++)",
+    r"|(?P<blank>(?:\s++|\#[^\n]*+)++)",
     re.DOTALL,
 )
 
