@@ -284,7 +284,9 @@ class Schedule:
 
         Args:
             learner_ordinal: learner steps ever done, abandoned ones included.
-            groups: a snapshot, or the same rows read from the ledger, in order of admission.
+            groups: a snapshot, or the same rows read from the ledger, in order of admission. A
+                batch that was in training may be among them, as ready groups: until it is taken
+                again, places held can exceed rule 2; taking it is then allowed at once.
             num_replays: steps that repeat batches of the past, by `begin_replay`, before any of
                 these groups can be taken; the places of those steps are gone.
 
