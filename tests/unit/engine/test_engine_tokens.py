@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from spade_async.domain import ChatTurn
+from spade_async.engine.tokens import ChatTokens
+from spade_async.errors import ConfigError, GenerationError
 from tests.support.tiny_chat_model import (
     CHARACTERS,
     SPECIAL,
@@ -12,10 +16,6 @@ from tests.support.tiny_chat_model import (
     make_chat_model,
     make_chat_tokenizer,
 )
-
-from spade_async.domain import ChatTurn
-from spade_async.engine.tokens import ChatTokens
-from spade_async.errors import ConfigError, GenerationError
 
 USER, ASSISTANT = "<|user|>", "<|assistant|>"
 
@@ -49,7 +49,7 @@ def test_a_turn_continues_to_exactly_the_whole_conversation(tokens: ChatTokens) 
     end = tokens.stop_token_ids[0]
     prompt = tokens.encode_prompt(user("2+2?"))
     whole = tokens.encode_prompt([*user("2+2?"), ChatTurn("assistant", "4"), *user("3+3?")])
-    stopped = prompt + [*said, end] + tokens.encode_turn(user("3+3?"), after_stop=True)
+    stopped = [*prompt, *said, end, *tokens.encode_turn(user("3+3?"), after_stop=True)]
     cut = prompt + said + tokens.encode_turn(user("3+3?"), after_stop=False)
     assert stopped == whole
     assert cut == whole
@@ -100,7 +100,7 @@ def test_a_template_without_an_assistant_cannot_be_continued() -> None:
 
 def test_a_role_the_template_refuses_is_named() -> None:
     tokens = ChatTokens(make_chat_tokenizer("{{ raise_exception('no such role') }}"))
-    with pytest.raises(GenerationError, match="oracle.*no such role"):
+    with pytest.raises(GenerationError, match=r"oracle.*no such role"):
         tokens.encode_prompt([ChatTurn("oracle", "x")])
 
 
