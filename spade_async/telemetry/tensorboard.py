@@ -20,7 +20,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.custom_scalar import metadata as custom_scalar_metadata
 from tensorboard.plugins.histogram import metadata as histogram_metadata
 from tensorboard.plugins.hparams import summary_v2 as hparams_summary
-from tensorboard.plugins.scalar import summary_v2 as scalar_summary
+from tensorboard.plugins.scalar import metadata as scalar_metadata
 from tensorboard.plugins.text import summary_v2 as text_summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
@@ -54,12 +54,12 @@ class EventWriter:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._file = EventFileWriter(str(folder), max_queue_size=100, flush_secs=FLUSH_S)
-        if purge_step is not None:
-            # First in the file by the rules of the format: readers purge when they meet it.
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._file.add_event(
-                event_pb2.Event(wall_time=time.time(), step=purge_step, session_log=start)
-            )
+        # First in the file: readers purge when they meet it. A new run has one as well, because
+        # TensorBoard takes the first START of a folder as the beginning and purges from the second.
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._file.add_event(
+            event_pb2.Event(wall_time=time.time(), step=purge_step or 0, session_log=start)
+        )
         self._add(purge_step or 0, _layout_summary())
         self._environments = 0
         self._closed = False
@@ -75,7 +75,10 @@ class EventWriter:
             description = _known(tag)
             if value is None or not math.isfinite(value):
                 continue
-            summary.MergeFrom(scalar_summary.scalar_pb(tag, float(value), description))
+            # A simple value, not the tensor of summary_v2: every reader knows it, and the ones that
+            # do not purge tensors (EventAccumulator) purge it.
+            metadata = scalar_metadata.create_summary_metadata(None, description)
+            summary.value.add(tag=tag, simple_value=float(value), metadata=metadata)
         if summary.value:
             self._add(step, summary)
 

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from spade_async.config.schema import Config, RunConfig, TrainConfig
+from spade_async.errors import RunFolderError
+from spade_async.supervisor import folder as run_folders
+from spade_async.supervisor.folder import holder, take
+
+
+def test_new_folder_is_made_locked_and_described(tmp_path: Path) -> None:
+    root = tmp_path / "a" / "run"
+    locked = take(root, Config(), resume=False)
+    assert locked.folder.config.exists()
+    assert holder(locked.folder) == os.getpid()
+    locked.close()
+    assert holder(locked.folder) is None
+
+
+def test_folder_in_use_is_refused_with_the_pid(tmp_path: Path) -> None:
+    locked = take(tmp_path / "run", Config(), resume=False)
+    for resume in (False, True):
+        with pytest.raises(RunFolderError, match=f"in use by a live run .pid {os.getpid()}."):
+            take(tmp_path / "run", Config(), resume=resume)
+    locked.close()
+
+
+def test_non_empty_folder_needs_resume(tmp_path: Path) -> None:
+    take(tmp_path / "run", Config(), resume=False).close()
+    with pytest.raises(RunFolderError, match="add --resume"):
+        take(tmp_path / "run", Config(), resume=False)
+    take(tmp_path / "run", Config(), resume=True).close()
+
+
+def test_nothing_to_resume_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="nothing to resume"):
+        take(tmp_path / "run", Config(), resume=True)
+    # The refused attempt leaves the folder usable.
+    take(tmp_path / "run", Config(), resume=False).close()
+
+
+def test_other_configuration_is_refused_naming_the_keys_and_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    take(root, Config(), resume=False).close()
+    before = (root / "config.json").read_bytes()
+    with pytest.raises(RunFolderError, match=r"run\.seed: 17 -> 5"):
+        take(root, Config(run=RunConfig(seed=5)), resume=True)
+    assert (root / "config.json").read_bytes() == before
+
+
+def test_more_steps_are_the_same_run(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    take(root, Config(), resume=False).close()
+    take(root, Config(train=TrainConfig(steps=999)), resume=True).close()
+    assert '"steps": 999' in (root / "config.json").read_text()
+
+
+def test_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="choose another --run-dir"):
+        take(tmp_path / "file" / "run", Config(), resume=False)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_no_permission_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(RunFolderError, match="you may write to"):
+        take(tmp_path / "closed" / "run", Config(), resume=False)
+
+
+def test_full_disk_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folders, "MIN_FREE_BYTES", 1 << 60)
+    with pytest.raises(RunFolderError, match="MiB free"):
+        take(tmp_path / "run", Config(), resume=False)
+    assert not (tmp_path / "run" / "config.json").exists()
