@@ -48,7 +48,7 @@ def pack_arrays(arrays: Sequence[tuple[str, NDArray[Any]]]) -> tuple[list[ArrayS
         if array.ndim > MAX_DIMENSIONS:
             raise TransportError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMENSIONS}")
         specs.append(ArraySpec(name, dtype, array.shape, offset))
-        parts.append(array.tobytes() if array.nbytes else b"")
+        parts.append(np.ascontiguousarray(array).data.cast("B") if array.nbytes else b"")
         padding = -array.nbytes % _ALIGNMENT
         if padding:
             parts.append(bytes(padding))

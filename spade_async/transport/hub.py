@@ -99,7 +99,10 @@ class Hub:
         self._pump = Pump(socket, self._on_parts, self._flush, self._on_tick)
 
     async def close(self, timeout_s: float = 0.0) -> None:
-        """Close; with `timeout_s` wait up to that long for acknowledgements of what was sent."""
+        """Close; with `timeout_s` wait up to that long for acknowledgements of what was sent.
+
+        `forget` dead peers before, or their unacknowledged messages use up the time.
+        """
         deadline_s = time.monotonic() + timeout_s
         while self._pump is not None and time.monotonic() < deadline_s:
             if not any(entry.channel.num_unacknowledged for entry in self._entries.values()):
