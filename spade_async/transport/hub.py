@@ -26,6 +26,8 @@ from spade_async.transport.inbox import Inbox
 from spade_async.transport.messages import SCHEMA, Hello, Message, Welcome
 from spade_async.transport.pump import Pump
 
+__all__ = ["Hub", "PeerState", "Received"]
+
 _LOG = logging.getLogger(__name__)
 _HIGH_WATER = 10_000
 """Messages that may queue in the socket for one peer before we keep them ourselves."""
