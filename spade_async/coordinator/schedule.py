@@ -174,7 +174,7 @@ class Schedule:
         lane, group = self._find(group_id)
         self._places.num_reserved -= group.reserved
         lane.remove(group)
-        self._places.num_dropped[lane.role] += 1
+        self._places.note_dropped(lane.role)
 
     def take(self) -> Take | Wait:
         """The groups of the next step, now in training; or what is waited for, by name."""
@@ -186,7 +186,7 @@ class Schedule:
             for group in taken[lane.role]:
                 lane.remove(group)
                 self._in_training.append((lane.role, group))
-            self._places.num_dropped[lane.role] = 0
+        self._places.num_dropped.clear()
         self._is_training = True
         return Take(
             designer=[group.group_id for group in taken[Role.DESIGNER]],

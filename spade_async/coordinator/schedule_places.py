@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from spade_async.coordinator.schedule_lane import Lane
 from spade_async.errors import ConfigError
 from spade_async.types import Role
@@ -31,8 +33,8 @@ class Places:
         self.group_size = group_size
         self.num_reserved = 0
         """Agent places held for designs that may still be played."""
-        self.num_dropped = {Role.AGENT: 0, Role.DESIGNER: 0}
-        """Groups dropped since the last take."""
+        self.num_dropped: Counter[Role] = Counter()
+        """Groups dropped since the last take while something was ready."""
         self._pool_places = (agent.bound + 1) * round(agent.quota * pool_share)
         self._design_places = agent.places - self._pool_places
         if not 1 <= group_size <= self._design_places:
@@ -47,7 +49,16 @@ class Places:
         self.agent.clear()
         self.designer.clear()
         self.num_reserved = 0
-        self.num_dropped = {Role.AGENT: 0, Role.DESIGNER: 0}
+        self.num_dropped.clear()
+
+    def note_dropped(self, role: Role) -> None:
+        """A group is missing; while something is ready, its place is not given before the take."""
+        if self._anything_ready:
+            self.num_dropped[role] += 1
+
+    @property
+    def _anything_ready(self) -> bool:
+        return self.agent.num_ready + self.designer.num_ready > 0
 
     @property
     def num_held(self) -> int:
@@ -93,5 +104,4 @@ class Places:
 
     def _spent(self, role: Role) -> int:
         """Places of dropped groups, not given again before the next take (rule 5)."""
-        anything_ready = self.agent.num_ready + self.designer.num_ready > 0
-        return self.num_dropped[role] if anything_ready else 0
+        return self.num_dropped[role] if self._anything_ready else 0
