@@ -32,6 +32,15 @@ class BatchReads:
         rows = self._db.rows("SELECT * FROM batches WHERE state = 'replay' ORDER BY step, ordinal")
         return [self._batch(row) for row in rows]
 
+    def unfinished_batches(self) -> list[BatchRow]:
+        """What a resume trains before anything new: the planned batch, then the replay queue.
+
+        `state` tells which is which: "planned" is planned again under its ordinal (and its
+        `replays`), "replay" under a new one with ``replays=batch.ordinal``.
+        """
+        planned = self.planned_batch()
+        return ([] if planned is None else [planned]) + self.replay_queue()
+
     def batch(self, ordinal: int) -> BatchRow | None:
         """One batch with its composition."""
         row = self._db.row("SELECT * FROM batches WHERE ordinal = ?", (ordinal,))

@@ -31,8 +31,15 @@ class VersionReads:
         ]
 
     def last_ordinal(self) -> int:
-        """Largest ordinal of any version (learner steps ever done), 0 for a new run."""
-        return self._db.number("SELECT MAX(ordinal) FROM versions")
+        """Largest ordinal that is spent (learner steps ever done), 0 for a new run.
+
+        Undone batches count, also one that was only planned: its number is never used again. A
+        batch that is planned now does not: a resume plans it again under its number.
+        """
+        return self._db.number(
+            "SELECT MAX((SELECT COALESCE(MAX(ordinal), 0) FROM versions),"
+            " (SELECT COALESCE(MAX(ordinal), 0) FROM batches WHERE state != 'planned'))"
+        )
 
 
 class VersionWrites(VersionReads):

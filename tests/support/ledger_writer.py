@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from pathlib import Path
 
 from spade_async.ledger import BatchRow, BatchSample, Ledger
@@ -22,17 +23,29 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def train(ledger: Ledger, branch: int, again: BatchRow | None, fresh: list[BatchSample]) -> None:
+def pause(rng: random.Random) -> None:
+    """Give a kill the time to fall between two commits."""
+    if rng.random() < 0.3:
+        time.sleep(0.01)
+
+
+def train(
+    ledger: Ledger,
+    rng: random.Random,
+    branch: int,
+    again: BatchRow | None,
+    fresh: list[BatchSample],
+) -> None:
     surviving = [row for row in ledger.versions() if not row.is_abandoned]
     step = surviving[-1].version.step + 1
-    planned = ledger.planned_batch()
-    if planned is not None:
-        ordinal, rows, replays = planned.ordinal, list(planned.samples), planned.replays
+    if again is not None and again.state == "planned":
+        ordinal, rows, replays = again.ordinal, list(again.samples), again.replays
     else:
         ordinal = ledger.last_ordinal() + 1
         rows, replays = (list(again.samples), again.ordinal) if again else (fresh, None)
     with ledger.transaction():
         ledger.plan_batch(ordinal, branch, step, rows, replays=replays)
+    pause(rng)
     with ledger.transaction(full=True):
         ledger.consume_batch(ordinal, report(branch, step, [r.sample_id for r in rows]), 1.0)
         ledger.put_state("steps", ordinal)
@@ -67,8 +80,10 @@ def main(path: Path, seed: int) -> None:
             ledger.set_group_state(name, "ready")
         for sample_id in samples:
             say("sample", sample_id)
-        queue = ledger.replay_queue()
-        train(ledger, branch, queue[0] if queue else None, [batch_row(s, name) for s in samples])
+        pause(rng)
+        unfinished = ledger.unfinished_batches()
+        again = unfinished[0] if unfinished else None
+        train(ledger, rng, branch, again, [batch_row(s, name) for s in samples])
 
 
 if __name__ == "__main__":

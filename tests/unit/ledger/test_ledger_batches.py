@@ -216,3 +216,22 @@ def test_only_traces_behind_the_ordinal_are_dropped(ledger):
     assert ledger.trace("g2-0") is None
     assert ledger.trace("g3-0") is not None
     assert ledger.trace("g4-0") is not None
+
+
+def test_the_number_of_an_undone_plan_is_spent(ledger):
+    advance(ledger, 2)
+    plan(ledger, 3, 0, 3, 3)
+    assert ledger.last_ordinal() == 2
+    with ledger.transaction(full=True):
+        ledger.undo_after(1)
+    assert ledger.last_ordinal() == 3
+    # A crash here, before anything of the new branch was noted, forgets no replay.
+    assert [(b.ordinal, b.state) for b in ledger.unfinished_batches()] == [
+        (2, "replay"),
+        (3, "replay"),
+    ]
+    plan(ledger, 4, 1, 2, 2, replays=2)
+    assert [(b.ordinal, b.state, b.replays) for b in ledger.unfinished_batches()] == [
+        (4, "planned", 2),
+        (3, "replay", None),
+    ]
