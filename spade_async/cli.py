@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from spade_async.errors import SpadeError
+from spade_async.errors import SandboxError, SpadeError
 
 _TRACEBACK = {"shown": False}
 
@@ -119,16 +118,24 @@ def config_show(config: ConfigFile, set_: Sets = None) -> None:
     command.show(config, set_ or [])
 
 
-def _add_env() -> None:
-    """`env` lives with the environments; without the compiled jail the other verbs still work."""
+@app.command(
+    "env",
+    short_help="Work on environments by hand: env try FILE [--seed N].",
+    add_help_option=False,
+    context_settings={
+        "allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": [],
+    },
+)  # fmt: skip
+def env(context: typer.Context) -> None:
+    """Hand everything to the commands that live with the environments.
+
+    They import the jail; so a missing compiled module breaks this verb only.
+    """
     try:
-        env_app = importlib.import_module("spade_async.commands.env").app
-    except ImportError:
-        return
-    app.add_typer(env_app, name="env")
-
-
-_add_env()
+        from spade_async.commands import env as command
+    except ImportError as cause:
+        raise SandboxError(f"the jail cannot be imported ({cause}): pip install -e .") from cause
+    command.app(args=context.args, prog_name="spade-async env")
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ def test_complete_folder_passes(model: Path) -> None:
 
 
 def test_missing_folder_names_the_alternative(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='no such folder; give .* or "nano"'):
+    with pytest.raises(ConfigError, match=r'no such folder; give .* or "nano"'):
         check_model_folder(tmp_path / "none")
 
 

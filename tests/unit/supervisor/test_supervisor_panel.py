@@ -13,7 +13,9 @@ RUNNING = RunStatus(
     step=12,
     steps=150,
     policy_version="0.12",
-    processes=[ProcessStatus(name="gen-0", pid=7, state="working", waits_for="[red]", oldest_wait_s=3)],
+    processes=[
+        ProcessStatus(name="gen-0", pid=7, state="working", waits_for="[red]", oldest_wait_s=3)
+    ],
     episodes_per_hour=123456.0,
     limited_by="learner: it waits only 2% of the time",
     alerts=["one", "two"],
