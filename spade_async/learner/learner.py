@@ -155,6 +155,13 @@ class Learner:
             busy_s=time.perf_counter() - began,
             wait_s=wait_s,
         )
+        log.info(
+            "step %s: %d samples, loss %s, busy %.2f s",
+            self.state.version,
+            len(batch.sample_ids),
+            metrics.get("learner/loss"),
+            self._last_report.busy_s,
+        )
         return self._last_report
 
     def _update(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> UpdateResult:

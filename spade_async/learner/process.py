@@ -52,10 +52,11 @@ def run(run_dir: Path, name: str, endpoint: str) -> int:
     torch.set_num_threads(config.learner.threads)
     torch.set_num_interop_threads(1)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    return asyncio.run(_run(config, run_dir, name, endpoint))
+    return asyncio.run(serve_run(config, run_dir, name, endpoint))
 
 
-async def _run(config: Config, run_dir: Path, name: str, endpoint: str) -> int:
+async def serve_run(config: Config, run_dir: Path, name: str, endpoint: str) -> int:
+    """Connect, serve, and say last words when something breaks; returns the exit status."""
     hello = Hello(name=name, incarnation=uuid.uuid4().hex[:12], pid=os.getpid())
     peer = await Peer.connect(endpoint, hello, config.link)
     process = LearnerProcess(config, run_dir, peer)

@@ -24,7 +24,6 @@ from spade_async.transport.messages import (
     Heartbeat,
     Hello,
     Message,
-    ProcessFailed,
     StepReport,
     Stop,
     TrainingBatch,
@@ -161,15 +160,17 @@ def test_a_run_of_the_learner_from_welcome_to_stop_and_its_resume(
             old = load_weights(reports[1].location, reports[1].digest)
             new = load_weights(report.location, report.digest)
             assert all((old[name] == new[name]).all() for name in old)
-            coordinator.process.send_signal(signal.SIGTERM)
-            assert await coordinator.exit_status() == 0
+            # The supervisor is killed: the learner leaves at once.
+            os.close(coordinator.lifeline)
+            coordinator.lifeline = -1
+            assert await coordinator.exit_status() == EXIT_SUPERVISOR_LOST
 
     play(first_life)
     assert [r.checkpoint for r in reports] == ["branch-0-step-1", "branch-0-step-2"]
     play(second_life)
 
 
-def test_stop_at_once_leaves_in_the_middle_of_a_step(tmp_path: Path, model_folder: Path) -> None:
+def test_sigterm_leaves_in_the_middle_of_a_step(tmp_path: Path, model_folder: Path) -> None:
     async def scenario() -> None:
         async with started(tmp_path, micro_batch_tokens=20) as coordinator:
             await coordinator.welcome(
@@ -184,37 +185,8 @@ def test_stop_at_once_leaves_in_the_middle_of_a_step(tmp_path: Path, model_folde
             before = beat.progress
             beat = await coordinator.wait_for(Heartbeat)
             assert beat.progress > before
-            await coordinator.hub.send("learner", Stop(reason="twice Ctrl-C", finish=False))
+            coordinator.process.send_signal(signal.SIGTERM)
             assert await coordinator.exit_status() == 0
             assert not (tmp_path / "checkpoints").exists()
-
-    play(scenario)
-
-
-def test_a_learner_that_cannot_load_says_why_and_exits_with_an_error(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with started(tmp_path) as coordinator:
-            await coordinator.welcome(branch=0, step=0, checkpoint=None, model_folder="/nowhere")
-            failed = await coordinator.wait_for(ProcessFailed)
-            assert failed.name == "learner"
-            assert failed.boundary == "WeightsError"
-            assert "model folder /nowhere has no config.json" in failed.message
-            assert await coordinator.exit_status() == 1
-
-    play(scenario)
-
-
-def test_a_learner_without_its_supervisor_leaves_at_once(
-    tmp_path: Path, model_folder: Path
-) -> None:
-    async def scenario() -> None:
-        async with started(tmp_path) as coordinator:
-            await coordinator.welcome(
-                branch=0, step=0, checkpoint=None, model_folder=str(model_folder)
-            )
-            await coordinator.wait_for(WeightsPublished)
-            os.close(coordinator.lifeline)
-            coordinator.lifeline = -1
-            assert await coordinator.exit_status() == EXIT_SUPERVISOR_LOST
 
     play(scenario)
