@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ def main() -> int:
     parser.add_argument("--lifeline-fd", type=int, default=None)
     args = parser.parse_args()
 
+    # Nothing runs yet: a stop that comes now is obeyed by leaving.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # torch comes with the process, not with --help.
     from spade_async.generator.process import run
 

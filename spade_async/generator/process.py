@@ -90,7 +90,9 @@ async def _main(run_dir: Path, name: str, endpoint: str) -> int:
         if not starting.done():
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-            return 0
+            await stack.aclose()
+            # A thread may still import torch or read the model; nobody needs what it makes.
+            os._exit(0)
         peer, (player, pool) = starting.result()
         stack.push_async_callback(peer.close)
         generator = Generator(name, GeneratorContext(config, player), pool, peer, leave)

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
-from tests.support import environments
 
 from spade_async.designer.hint import leak_share
 from spade_async.environment.validate import ValidationReport, validate
 from spade_async.sandbox import Pool, SandboxPolicy
 from spade_async.types import Stage
+from tests.support import environments
 
 pytestmark = pytest.mark.timeout(60)
 T = TypeVar("T")

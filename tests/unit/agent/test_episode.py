@@ -6,8 +6,6 @@ import asyncio
 
 import numpy as np
 import pytest
-from tests.support.fake_jail import FakeJail, Script, bad, value
-from tests.support.fake_tokens import STOP, FakeTokens, ids, text
 
 from spade_async.agent.episode import Play, Played, Player, PlayLimits, play_episode
 from spade_async.agent.trace import TraceBuilder
@@ -16,6 +14,8 @@ from spade_async.engine.protocol import Generation
 from spade_async.engine.scripted import ScriptedEngine
 from spade_async.errors import GenerationError, SandboxError
 from spade_async.types import NO_VERSION, Arm, Outcome, PolicyVersion
+from tests.support.fake_jail import FakeJail, Script, bad, value
+from tests.support.fake_tokens import STOP, FakeTokens, ids, text
 
 LIMITS = PlayLimits(max_turns=3, max_new_tokens=50, max_context_tokens=4096, temperature=1.0)
 

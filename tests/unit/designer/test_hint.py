@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.fake_jail import FakeJail, Script, bad, value
 
 from spade_async.designer.hint import candidates, clean_hint, leak_share
 from spade_async.errors import SandboxError
 from spade_async.types import Outcome, Reply
+from tests.support.fake_jail import FakeJail, Script, bad, value
 
 
 def wins_with(*answers: str):

@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import environments
 
 from spade_async.environment import contract
+from tests.support import environments
 
 
 def test_environment_id_is_the_first_16_hex_of_sha256() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.fake_jail import FakeJail, Script, bad, value
 
 from spade_async.environment.session import JailUse, open_session
 from spade_async.environment.validate import ValidationReport, validate
 from spade_async.errors import SandboxError
 from spade_async.types import Outcome, Stage
+from tests.support.fake_jail import FakeJail, Script, bad, value
 
 SOURCE = "class AEnv: pass"
 

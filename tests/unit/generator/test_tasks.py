@@ -7,8 +7,6 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests.support.fake_jail import FakeJail, Script, bad, value
-from tests.support.fake_tokens import STOP, FakeTokens, ids
 
 from spade_async.agent.episode import Player
 from spade_async.config.schema import Config
@@ -23,6 +21,8 @@ from spade_async.generator.play_task import run_play
 from spade_async.seeds import derive
 from spade_async.transport.messages import DesignResult, DesignTask, EpisodeResult, PlayTask
 from spade_async.types import Outcome, PolicyVersion
+from tests.support.fake_jail import FakeJail, Script, bad, value
+from tests.support.fake_tokens import STOP, FakeTokens, ids
 
 PROGRAM = "```python\nclass AEnv:\n    pass\n```"
 DESIGN = DesignTask(
@@ -299,4 +299,4 @@ def test_vitals_name_all_figures_and_tell_idle_from_working() -> None:
     assert metrics["jail_outcome_finished"] == metrics["jail_calls"] > 0
     for name in ("tokens", "requests", "engine_busy_s", "engine_idle_s", "active", "waiting"):
         assert name in metrics
-    assert {"tasks_running", "jail_busy", "jail_strict"} <= set(metrics)
+    assert {"tasks_running", "jail_busy", "jail_full"} <= set(metrics)
