@@ -169,6 +169,39 @@ def test_pool_plays_go_beyond_their_share_when_the_designers_line_is_full():
     assert num_plays == 16 - 4 - 4
 
 
+def test_designs_leave_the_pool_its_share_of_places():
+    # Places 2 * 8, of which the pool keeps 4: three groups of 4 designs fit, not four.
+    schedule = loaded(agent_quota=8, designer_quota=9, group_size=4, pool=0.25)
+    num_groups = 0
+    while schedule.can_admit_design():
+        schedule.admit_design(f"d{num_groups}")
+        num_groups += 1
+    assert num_groups == 3
+
+
+def test_pool_plays_do_not_take_the_places_that_designs_wait_to_start_in():
+    # While step 0 trains, 4 of the 8 places lie before birth 0's deadline and designs reserve 4.
+    schedule = loaded(agent_quota=4, designer_quota=2, designer_bound=1, pool=0.5)
+    schedule.admit_pool("m0")
+    schedule.admit_design("d0")
+    schedule.admit_design("d1")
+    schedule.ready("m0")
+    schedule.is_open = False
+    schedule.pool_has_work = False
+    schedule.release("d0", 2)
+    schedule.ready("d0")
+    assert schedule.take() == Wait(WaitReason.FILLING, Role.DESIGNER, "d1")
+    schedule.release("d1", 2)
+    schedule.ready("d1")
+    assert schedule.take() == Take(["d0", "d1"], ["m0"])
+    schedule.is_open = True
+    schedule.admit_design("d2")
+    schedule.admit_design("d3")
+    assert not schedule.can_admit_pool()
+    schedule.release("d3")
+    assert schedule.can_admit_pool()
+
+
 def test_a_closed_schedule_finishes_what_is_outstanding_and_admits_nothing():
     schedule = loaded(designer_quota=2)
     schedule.admit_design("d")

@@ -1,0 +1,116 @@
+"""The corpus: what is read, in which order, and that nothing comes twice too early."""
+
+import json
+import logging
+import sys
+
+import pytest
+
+from spade_async.errors import ConfigError
+from spade_async.grounding.corpus import Corpus, Document, open_corpus
+from spade_async.grounding.document import cut_words
+from spade_async.grounding.stdlib_docstrings import MIN_WORDS, stdlib_documents
+
+
+def corpus(num=5, seed=3):
+    documents = [Document(f"doc-{i}", f"text {i}") for i in range(num)]
+    return Corpus(documents, name="test", seed=seed)
+
+
+def ids(source, num):
+    return [source.next().document_id for _ in range(num)]
+
+
+def test_every_document_is_used_once_before_any_is_used_twice():
+    source = corpus(7)
+    for _ in range(3):
+        assert sorted(ids(source, 7)) == [f"doc-{i}" for i in range(7)]
+    assert source.epoch == 3
+
+
+def test_the_order_is_that_of_the_run_seed_and_changes_with_the_epoch():
+    first, second = corpus(20), corpus(20)
+    order = ids(first, 20)
+    assert order == ids(second, 20)
+    assert order != ids(first, 20)
+    assert order != ids(corpus(20, seed=4), 20)
+
+
+@pytest.mark.parametrize("used", [0, 3, 5, 8])
+def test_a_restored_cursor_goes_on_with_the_same_documents(used):
+    source, restored = corpus(), corpus()
+    ids(source, used)
+    restored.restore(json.loads(json.dumps(source.state())))
+    assert ids(restored, 9) == ids(source, 9)
+
+
+def test_a_cursor_of_another_corpus_is_refused_with_both_sizes():
+    with pytest.raises(
+        ConfigError, match=r"changed since this run began \(4 documents then, 5 now"
+    ):
+        corpus(5).restore(corpus(4).state())
+
+
+def test_an_empty_corpus_is_an_error_that_names_the_key():
+    with pytest.raises(ConfigError, match=r"grounding\.corpus='test' holds no usable document"):
+        corpus(0)
+
+
+def test_a_json_lines_file_is_read_line_by_line_and_bad_rows_are_named(tmp_path, caplog):
+    rows = [
+        '{"text": "one two three"}',
+        "not json",
+        "",
+        '["a list"]',
+        '{"text": 7, "orig_doc": "from the second key"}',
+        '{"title": "no text"}',
+        '{"text": "   "}',
+    ]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        source = open_corpus(str(path), max_document_words=2, seed=1)
+    found = sorted((d.document_id, d.text) for d in (source.next() for _ in range(2)))
+    assert found == [("corpus.jsonl:1", "one two"), ("corpus.jsonl:5", "from the")]
+    assert [row.line for row in source.bad_rows] == [2, 4, 6, 7]
+    assert source.bad_rows[0].reason == "not JSON: JSONDecodeError"
+    assert source.bad_rows[1].reason == "not an object but list"
+    assert "4 of 6 rows skipped, first line 2" in caplog.text
+
+
+def test_deeply_nested_and_huge_numbers_are_bad_rows_and_no_crash(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("[" * 100_000 + "\n" + "1" * 100_000 + '\n{"text": "good"}\n')
+    source = open_corpus(str(path), max_document_words=10, seed=1)
+    assert [row.line for row in source.bad_rows] == [1, 2]
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00", b'{"title": 1}\n'])
+def test_a_file_without_documents_is_one_clear_error(tmp_path, content):
+    path = tmp_path / "corpus.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"grounding\.corpus="):
+        open_corpus(str(path), max_document_words=10, seed=1)
+
+
+def test_the_default_corpus_is_docstrings_sorted_unique_and_cut():
+    documents = stdlib_documents(40)
+    names = [document.document_id for document in documents]
+    assert len(documents) > 1000
+    assert names == sorted(set(names))
+    assert "heapq:heappush" not in names, "written in C, or too short to ground a task"
+    assert "random:Random.sample" in names
+    assert all(MIN_WORDS <= len(document.text.split()) <= 40 for document in documents)
+
+
+def test_reading_the_default_corpus_imports_none_of_its_modules():
+    before = set(sys.modules)
+    open_corpus("stdlib-docstrings", max_document_words=200, seed=1)
+    new = set(sys.modules) - before
+    assert not {"this", "antigravity", "turtle", "tkinter", "idlelib"} & new
+
+
+def test_a_cut_keeps_the_layout_of_what_stays():
+    assert cut_words("a  b\n    c d", 3) == "a  b\n    c"
+    assert cut_words("a b", 5) == "a b"
