@@ -63,7 +63,7 @@ def make_weights_folder(config: Config, run_dir: Path) -> Path:
     return folder
 
 
-def check_shared_memory(needed_bytes: int = 64 << 20, root: Path = SHARED_MEMORY) -> None:
+def check_shared_memory(needed_bytes: int = 32 << 20, root: Path = SHARED_MEMORY) -> None:
     """Check that shared memory can hold the weight files.
 
     Args:

@@ -80,7 +80,11 @@ class FileWeightStore:
         temporary = self.folder / f".{final.name}.{os.getpid()}.tmp"
         unique, aliases = _without_aliases(tensors)
         header = {"version": str(version), _ALIASES: json.dumps(aliases)}
-        with boundary(WeightsError, f"writing weights {version} to {self.folder}"):
+        what = (
+            f"writing weights {version} to {self.folder} (when it is full: free space there, or "
+            "change weights.location)"
+        )
+        with boundary(WeightsError, what):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 save_file(unique, temporary, metadata=header)
