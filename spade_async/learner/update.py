@@ -65,7 +65,7 @@ class Updater:
             raise ValueError(f"learner.kl_to_start={learner.kl_to_start} needs the start model")
         self._state = state
         self._learner = learner
-        self._start_model = start_model
+        self._start_model = start_model if learner.kl_to_start > 0 else None
         self._settings = LossSettings(
             clip_low=learner.clip_low,
             clip_high=learner.clip_high,
@@ -154,17 +154,29 @@ class Updater:
             logprobs, micro.generator_logprobs, micro.advantages, self._settings
         )
         figures.add(micro, logprobs, entropy)
-        if self._start_model is not None and self._settings.kl_to_start > 0:
-            with torch.no_grad():
-                start_logprobs, _ = self._logprobs(self._start_model, micro)
-            weights = truncated_weights(logprobs, micro.generator_logprobs, self._settings.tis_cap)
-            estimates = kl_to_start(logprobs, start_logprobs, weights)
-            is_agent = micro.roles == ROLE_NUMBERS[Role.AGENT]
-            figures.add_kl_to_start(estimates.detach()[is_agent])
-            token_losses = token_losses + torch.where(
-                is_agent, self._settings.kl_to_start * estimates, 0.0
+        if self._start_model is not None:
+            token_losses = token_losses + self._kl_penalty(
+                self._start_model, micro, logprobs, figures
             )
         return (token_losses * scale[micro.roles]).sum()
+
+    def _kl_penalty(
+        self,
+        start_model: PreTrainedModel,
+        micro: MicroBatch,
+        logprobs: Tensor,
+        figures: TokenFigures,
+    ) -> Tensor:
+        """[N] weighted KL(policy || start) on the agent's tokens, 0 on the designer's."""
+        is_agent = micro.roles == ROLE_NUMBERS[Role.AGENT]
+        if not bool(is_agent.any()):
+            return torch.zeros_like(logprobs)
+        with torch.no_grad():
+            start_logprobs, _ = self._logprobs(start_model, micro)
+        weights = truncated_weights(logprobs, micro.generator_logprobs, self._settings.tis_cap)
+        estimates = kl_to_start(logprobs, start_logprobs, weights)
+        figures.add_kl_to_start(estimates.detach()[is_agent])
+        return torch.where(is_agent, self._settings.kl_to_start * estimates, 0.0)
 
     def _logprobs(self, model: PreTrainedModel, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         first = 0
