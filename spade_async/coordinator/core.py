@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,10 @@ from spade_async.domain import Domain
 from spade_async.grounding.corpus import Corpus
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import Ledger
+from spade_async.types import RegretEstimate
+
+NEWEST_SHOWN = 2
+"""Environments shown as text per learner step."""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,10 @@ class Core:
     counters: Counter[str] = field(default_factory=Counter)
     """Totals over the life of the run; saved with every step."""
     alerts: list[str] = field(default_factory=list)
+    newest: deque[tuple[PlayGroup, RegretEstimate]] = field(
+        default_factory=lambda: deque(maxlen=NEWEST_SHOWN)
+    )
+    """Environments scored lately, to be shown with the next step."""
     next_number: int = 0
     """Number of the next group; grows over resumes, so that ids are never reused."""
     branch: int = 0

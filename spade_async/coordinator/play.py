@@ -19,6 +19,7 @@ from spade_async.coordinator.state import (
     EpisodeCell,
     MemberState,
     PlayGroup,
+    Shown,
 )
 from spade_async.environment.contract import environment_id, skeleton
 from spade_async.ledger import GroupRow, SampleRow
@@ -200,6 +201,8 @@ class PlayLoop:
             trace if arm is Arm.NO_HINT else None,
             json.dumps(_extra(result) if result.index == 0 else {}),
         )
+        if result.index == 0:
+            play.shown[arm] = Shown(result.hint_text, _transcript(result))
         core.counters["episodes"] += 1
         core.window.episode(arm, result.episode_return, trace.num_trained_tokens)
         core.window.jail(result.jail.get("outcomes", {}))
@@ -282,3 +285,12 @@ def _extra(result: EpisodeResult) -> dict[str, object]:
         "hint": result.hint_text,
         "transcript": result.transcript,
     }
+
+
+def _transcript(result: EpisodeResult) -> str:
+    lines = [f"observation: {result.observation}"]
+    for turn in result.transcript:
+        lines.append(f"action: {turn.get('action')}")
+        lines.append(f"reward {turn.get('reward')}, observation: {turn.get('observation')}")
+    lines.append(f"return: {result.episode_return} {result.missing_reason or ''}".rstrip())
+    return "\n".join(lines)

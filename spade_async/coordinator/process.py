@@ -64,7 +64,8 @@ class Coordinator:
         self._publisher = Publisher(self.core, hub, self._evaluation)
         self._watch = Watch(self.core)
         self._tensorboard = EventWriter(folder.tensorboard, self._resumed.purge_step)
-        self._steps = StepLoop(self.core, self._watch, self._publisher, self._tensorboard)
+        self._tensorboard.hparams(flat(config))
+        self._steps = StepLoop(self.core, self._watch, self._publisher, self._tensorboard, hub)
         self._pids: dict[str, int] = {"coordinator": os.getpid()}
         self._waiting_generators: list[str] = []
         self._in_training: Plan | None = None
@@ -290,6 +291,14 @@ class Coordinator:
         await self._hub.close(timeout_s=2.0)
         core.ledger.close()
         self._write_status(force=True)
+
+
+def flat(config: Config) -> dict[str, object]:
+    """Every key of the configuration, dotted, for the HPARAMS tab."""
+    found: dict[str, object] = {}
+    for section, values in config.model_dump(by_alias=True).items():
+        found |= {f"{section}.{key}": value for key, value in values.items()}
+    return found
 
 
 async def _serve(config: Config, folder: RunFolder, endpoint: str) -> None:

@@ -107,15 +107,12 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
     for row in versions:
         core.versions.add(row.version, row.ordinal)
     start = _checkpoint(core, versions)
-    newest = max(row.ordinal for row in versions)
-    planned = ledger.planned_batch()
-    batches = [planned] if planned is not None else []
-    is_fallback = any(r.ordinal > start.ordinal and not r.is_abandoned for r in versions)
-    if is_fallback:
+    if any(row.ordinal > start.ordinal and not row.is_abandoned for row in versions):
         with ledger.transaction(full=True):
-            batches = ledger.undo_after(start.ordinal)
-        # The ordinal of an undone plan is spent as well: a new plan never reuses it.
-        newest = max(newest, *(batch.ordinal for batch in batches))
+            ledger.undo_after(start.ordinal)
+    # Read after the undoing: the ordinal of an undone plan is spent as well.
+    newest = ledger.last_ordinal()
+    batches = ledger.unfinished_batches()
     core.branch = max(row.version.branch for row in versions) + 1
     core.step = start.version.step
     # Age counts every learner step ever done, so the abandoned ones stay in the count.
@@ -133,10 +130,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
     core.counters["resumes"] += 1
     core.next_number = int(ledger.get_state("next_number") or 0)
     with ledger.transaction():
-        replay = [
-            _replayed(core, batch, newest + i, is_undone=is_fallback)
-            for i, batch in enumerate(batches)
-        ]
+        replay = [_replayed(core, batch, newest + i) for i, batch in enumerate(batches)]
         for plan in replay:
             if not plan.rows and plan.replays is not None:
                 ledger.abandon_replay(plan.replays)
@@ -189,7 +183,7 @@ def _checkpoint(core: Core, versions: list[VersionRow]) -> VersionRow:
     )
 
 
-def _replayed(core: Core, batch: BatchRow, ordinal: int, *, is_undone: bool) -> Plan:
+def _replayed(core: Core, batch: BatchRow, ordinal: int) -> Plan:
     """The same composition, less what is over its bound by now: that is lost to the rollback."""
     agent_bound, designer_bound = core.config.async_.bounds
     rows: list[PlannedRow] = []
@@ -209,5 +203,5 @@ def _replayed(core: Core, batch: BatchRow, ordinal: int, *, is_undone: bool) -> 
     return Plan(
         rows,
         frozenset(sample.group_id for sample in batch.samples),
-        replays=batch.ordinal if is_undone else None,
+        replays=batch.ordinal if batch.state == "replay" else batch.replays,
     )

@@ -67,6 +67,7 @@ class Scorer:
             member.estimate = found
             core.window.estimate(found)
             core.memory.add(play.environment, found, core.step)
+            core.newest.append((play, found))
         else:
             core.window.estimate(None)
         self._resolve(group, member, found)

@@ -6,6 +6,7 @@ All of it can be rebuilt from the ledger (`resume.py`); nothing here is a second
 from __future__ import annotations
 
 import enum
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +57,7 @@ class DesignGroup:
     exemplars: list[dict[str, Any]]
     birth: int
     members: list[DesignMember]
+    created_s: float = field(default_factory=time.monotonic)
 
     @property
     def is_resolved(self) -> bool:
@@ -72,6 +74,14 @@ class EpisodeCell:
     missing_reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One episode as text."""
+
+    hint: str | None
+    transcript: str
+
+
 @dataclass(slots=True)
 class PlayGroup:
     """Episodes of one environment: both arms on the same seeds, or one arm for the pool."""
@@ -86,6 +96,9 @@ class PlayGroup:
     parent: DesignGroup | None = None
     member: DesignMember | None = None
     cells: dict[Arm, list[EpisodeCell | None]] = field(default_factory=dict)
+    shown: dict[Arm, Shown] = field(default_factory=dict)
+    """First instance of each arm, for people to read."""
+    created_s: float = field(default_factory=time.monotonic)
     is_ready: bool = False
     is_scheduled: bool = True
     """False after a fall-back that left it too old to train: its design still needs its returns."""

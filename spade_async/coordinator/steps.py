@@ -17,8 +17,9 @@ from spade_async.coordinator.watch import Watch
 from spade_async.coordinator.window import mean
 from spade_async.ledger import BatchSample
 from spade_async.telemetry.tensorboard import EventWriter
+from spade_async.transport.hub import Hub
 from spade_async.transport.messages import StepReport, WeightsPublished
-from spade_async.types import PolicyVersion, Role
+from spade_async.types import Arm, PolicyVersion, Role
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +31,18 @@ class StepLoop:
     """Owns the numbers of a step and its commit."""
 
     def __init__(
-        self, core: Core, watch: Watch, publisher: Publisher, tensorboard: EventWriter
+        self,
+        core: Core,
+        watch: Watch,
+        publisher: Publisher,
+        tensorboard: EventWriter,
+        link: Hub,
     ) -> None:
         self._core = core
         self._watch = watch
         self._publisher = publisher
         self._tensorboard = tensorboard
+        self._link = link
         self._last_step_s = time.monotonic()
         self.newest: dict[str, float] = {}
         """Newest value of each tag."""
@@ -55,6 +62,7 @@ class StepLoop:
         core = self._core
         ordinal = core.schedule.learner_ordinal + 1
         version = PolicyVersion(report.branch, report.step)
+        self._histograms(report.step, rows)
         metrics = self._metrics(report, rows)
         with core.ledger.transaction(full=True):
             self._count(report, rows)
@@ -65,6 +73,7 @@ class StepLoop:
         core.schedule.step_finished(ordinal)
         self._release(plan.group_ids)
         self._tensorboard.scalars(report.step, metrics)
+        self._show(report.step)
         self.newest.update(metrics)
         self._publisher.announce(
             WeightsPublished(version=version.packed, location=report.location, digest=report.digest)
@@ -115,16 +124,46 @@ class StepLoop:
         return {tag: float(value) for tag, value in found.items() if value is not None}
 
     def _queues(self) -> dict[str, float | None]:
-        schedule = self._core.schedule
-        counts, oldest = schedule.counts(), schedule.oldest()
-        found: dict[str, float | None] = {}
+        core, link = self._core, self._link
+        counts = core.schedule.counts()
+        found: dict[str, float | None] = {
+            "link/resent": float(link.counters.resent),
+            "link/duplicates": float(link.counters.duplicates),
+            "link/unacknowledged": float(sum(p.unacknowledged for p in link.peers().values())),
+        }
         for role in Role:
             ready, running = counts[f"{role}_ready"], counts[f"{role}_running"]
             found[f"queue/ready_{role}"] = float(ready)
             found[f"queue/outstanding_{role}"] = float(ready + running)
-        if oldest is not None:
-            found["queue/oldest_age_s"] = float(oldest[2])
+        born_s = [group.created_s for group in core.design_groups.values()]
+        born_s += [play.created_s for play in core.play_groups.values()]
+        if born_s:
+            found["queue/oldest_age_s"] = time.monotonic() - min(born_s)
         return found
+
+    def _histograms(self, step: int, rows: list[PlannedRow]) -> None:
+        window = self._core.window
+        self._tensorboard.histogram(step, "hist/regret", window.regrets())
+        self._tensorboard.histogram(step, "hist/episode_return", window.returns(Arm.NO_HINT))
+        self._tensorboard.histogram(step, "hist/staleness", [r.staleness for r in rows])
+
+    def _show(self, step: int) -> None:
+        """The newest environments with hint and both transcripts, as text."""
+        while self._core.newest:
+            play, estimate = self._core.newest.popleft()
+            texts = [f"--- {arm} ---\n{shown.transcript}" for arm, shown in play.shown.items()]
+            hinted = play.shown.get(Arm.WITH_HINT)
+            labels = ", ".join(f"{name} {value}" for name, value in play.environment.labels)
+            self._tensorboard.environment(
+                step,
+                source=play.environment.source,
+                hint=play.environment.hint or (hinted.hint if hinted else None),
+                transcript="\n".join(texts),
+                note=(
+                    f"{play.environment.environment_id} ({labels}): regret {estimate.regret:+.2f}, "
+                    f"leak {play.environment.leak_share:.2f}, {estimate.regret_class}"
+                ),
+            )
 
     def _num_skeletons(self, rows: list[PlannedRow]) -> float | None:
         """Distinct skeletons among the valid designs of the batch; None without a design."""

@@ -106,6 +106,14 @@ class StepWindow:
             return None
         return mean(map(float, self._recent_validity))
 
+    def regrets(self) -> list[float]:
+        """Regrets of the environments scored since the last step."""
+        return [e.regret for e in self._estimates]
+
+    def returns(self, arm: str) -> list[float]:
+        """Returns of one arm's episodes since the last step."""
+        return list(self._returns[arm])
+
     def flush(self) -> dict[str, float]:
         """Numbers of this window by tag; the window starts anew."""
         span_s = max(time.monotonic() - self._since_s, 1e-9)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 from spade_async.transport import messages as m
+from spade_async.transport.counters import LinkCounters
 from spade_async.transport.hub import PeerState, Received
 
 Answer = Callable[[m.Message], list[m.Message]]
@@ -19,6 +20,7 @@ class FakeHub:
         self._peers = peers
         self._random = random.Random(seed)
         self._pending: list[tuple[str, m.Message]] = []
+        self.counters = LinkCounters()
         self.acked: list[m.Message] = []
         self.sent: list[tuple[str, m.Message]] = []
         self.dies_after: int | None = None
