@@ -13,9 +13,9 @@ from spade_async.config.schema import Config
 from spade_async.designer import games
 from spade_async.engine.scripted import ScriptedEngine
 from spade_async.errors import SandboxError, WeightsError
-from spade_async.generator import process
+from spade_async.generator import serve as serving
 from spade_async.generator.context import GeneratorContext
-from spade_async.generator.process import Generator
+from spade_async.generator.serve import Generator
 from spade_async.transport.link import Received
 from spade_async.transport.messages import (
     Credit,
@@ -153,7 +153,7 @@ def test_new_weights_are_reported_and_let_held_tasks_go() -> None:
 def test_weights_that_cannot_be_loaded_end_it_with_last_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "_LOAD_PAUSE_S", 0.001)
+    monkeypatch.setattr(serving, "_LOAD_PAUSE_S", 0.001)
 
     def check(location: str, digest: str) -> None:
         if location == "w1":
@@ -168,7 +168,7 @@ def test_weights_that_cannot_be_loaded_end_it_with_last_words(
 def test_weights_that_are_gone_are_no_fault_when_newer_ones_are_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "_LOAD_PAUSE_S", 0.05)
+    monkeypatch.setattr(serving, "_LOAD_PAUSE_S", 0.05)
 
     def check(location: str, digest: str) -> None:
         if location == "w1":
