@@ -18,9 +18,10 @@ places included, counts until its step ends):
    with pool = round(B_A * pool_share). Pool plays may go beyond when designs run dry: the
    designer's own line is full (then, if S_A > 0, one design group's worth of places stays free for
    it), or S_A = 0 and no design group fits this step any more.
-4. *Ceilings.* A take waits to fill a role only while ready + running + reserved + admissible work
-   reaches that role's quota; and not for designs while the agents have their quota ready and
-   nothing left to do.
+4. *Ceilings.* Once the agents have their quota ready, a take waits for nothing but a failing line:
+   designs that are not due come when they come, for it is the agents' places that let more of them
+   in. Before that it waits to fill a role only while ready + running + reserved + admissible work
+   reaches that role's quota: agents first, then designs.
 5. *A dropped group's place* is not given again before the next take, unless nothing is ready.
 
 **Theorem.** No group is trained older than its bound, none is discarded for age, and it never
@@ -323,10 +324,11 @@ class Schedule:
                 return self._wait(WaitReason.DEADLINE, lane)
         if agent.num_ready + designer.num_ready == 0:
             return self._wait(WaitReason.NOTHING_READY, designer if designer.num_running else agent)
-        if agent.num_ready < agent.quota <= self._agent_potential():
+        if agent.num_ready >= agent.quota:
+            return None
+        if agent.quota <= self._agent_potential():
             return self._wait(WaitReason.FILLING, agent)
-        designer_potential = len(designer) + self._num_designs()
-        if designer.num_ready < designer.quota <= designer_potential and not self._agent_is_full():
+        if designer.num_ready < designer.quota <= len(designer) + self._num_designs():
             return self._wait(WaitReason.FILLING, designer)
         return None
 
@@ -344,15 +346,6 @@ class Schedule:
             admissible += self._num_pool_plays()
         held = self._places.num_held
         return held + min(admissible, self._agent.places - held)
-
-    def _agent_is_full(self) -> bool:
-        """The agents have their quota ready, and no play is running or may be admitted."""
-        return (
-            self._agent.num_ready >= self._agent.quota
-            and self._agent.num_running == 0
-            and not (self.pool_has_work and self.can_admit_pool())
-            and not self.can_admit_design()
-        )
 
     @property
     def _next_step(self) -> int:

@@ -131,6 +131,16 @@ def test_a_step_goes_without_designs_when_the_agents_places_are_full_of_ready_gr
     assert schedule.take() == Take([], ["a", "b"])
 
 
+def test_a_step_with_the_agents_quota_ready_does_not_wait_for_designs_that_are_not_due():
+    schedule = loaded(agent_quota=2, designer_quota=2, designer_bound=3, agent_bound=3)
+    schedule.admit_design("d0")
+    schedule.admit_design("d1")
+    schedule.admit_design("d2")
+    play_out(schedule, "d0", ["a", "b"])
+    schedule.start_play("d1", "c")
+    assert schedule.take() == Take(["d0"], ["a", "b"])
+
+
 def test_a_training_batch_is_named_as_the_reason_to_wait():
     schedule = loaded(agent_bound=0, designer_bound=0, agent_quota=2)
     schedule.admit_design("d")
