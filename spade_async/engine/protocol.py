@@ -62,6 +62,8 @@ class Engine(Protocol):
     async def load_weights(self, version: PolicyVersion, location: str, digest: str) -> LoadReport:
         """Read, check and swap in a weight set while requests are in flight.
 
+        The same version may be loaded again; an older one is refused.
+
         Raises:
             WeightsError: missing, damaged, or not the announced digest; nothing is swapped.
         """
@@ -70,7 +72,11 @@ class Engine(Protocol):
         """Log-probability of each token but the first, [L - 1], under the present weights."""
 
     def stats(self) -> dict[str, float]:
-        """Counters since start: tokens, requests, busy_s, idle_s, active, waiting, version."""
+        """Counters since start and gauges.
+
+        tokens, requests, busy_s, idle_s, active, waiting, version (packed), swaps,
+        recomputed_tokens; an implementation may add its own.
+        """
 
     async def close(self) -> None:
         """Stop; requests in flight fail with GenerationError."""

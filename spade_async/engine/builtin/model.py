@@ -114,7 +114,8 @@ def open_model(folder: Path, max_context_tokens: int, *, general: bool = False) 
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
-    transformers_logging.disable_progress_bar()
+    quiet: Any = transformers_logging
+    quiet.disable_progress_bar()
     try:
         network = AutoModelForCausalLM.from_pretrained(
             str(folder), dtype=torch.float32, local_files_only=True, attn_implementation="sdpa"
