@@ -22,6 +22,9 @@ def main() -> int:
     parser.add_argument(
         "--progress-json", action="store_true", help='print lines {"fraction", "text"}'
     )
+    parser.add_argument(
+        "--measure", action="store_true", help="print validity and accuracies of the model"
+    )
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     size = WarmStartSize(given.steps, given.programs, given.answers)
@@ -41,6 +44,10 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    if given.measure:
+        from spade_async.nano.probe import report
+
+        _say(report(folder))
     _say(str(folder))
     return 0
 

@@ -141,7 +141,8 @@ def _arith(
     generators: tuple[str, ...] = ("pair", "list"),
     measure: str = "max",
 ) -> Family:
-    forms = ((f"str(x[0] {op} x[1])", f'"{name} " + {JOIN}'),)
+    rule = f"abs(x[0] {op} x[1])" if op == "-" else f"x[0] {op} x[1]"
+    forms = ((f"str({rule})", f'"{name} " + {JOIN}'),)
     return Family(name, class_name, generators, forms, own_text, solve, measure, thresholds, bounds)
 
 
@@ -177,8 +178,8 @@ _ALL = (
         "sub",
         "Sub",
         "-",
-        '"tens " + str(x[0] // 10 - x[1] // 10)',
-        _pair("sub", lambda a, b: a - b, lambda a, b: f"tens {a // 10 - b // 10}"),
+        '"tens " + str(abs(x[0] // 10 - x[1] // 10))',
+        _pair("sub", lambda a, b: abs(a - b), lambda a, b: f"tens {abs(a // 10 - b // 10)}"),
         (9, 39, 99),
         _ADDITIVE,
     ),
@@ -290,12 +291,12 @@ _ALL = (
         '"half " + str(x[:len(x) // 2].count(x[0]))',
         _count,
         "n",
-        (4, 6, 9),
+        (3, 4, 6),
         (
-            Bounds(hi=(2, 4), n=(3, 4)),
-            Bounds(hi=(2, 4), n=(5, 6)),
-            Bounds(hi=(2, 5), n=(7, 9)),
-            Bounds(hi=(2, 5), n=(10, 13)),
+            Bounds(hi=(2, 4), n=(2, 3)),
+            Bounds(hi=(2, 4), n=(4, 4)),
+            Bounds(hi=(2, 5), n=(5, 6)),
+            Bounds(hi=(2, 5), n=(7, 10)),
         ),
     ),
     Family(
@@ -328,8 +329,8 @@ _ALL = (
         "hi2",
         (4, 10, 27),
         (
-            Bounds(hi=(5, 9), n=(3, 5), hi2=(2, 4)),
-            Bounds(hi=(9, 30), n=(3, 5), lo2=(2, 3), hi2=(5, 9)),
+            Bounds(hi=(5, 9), n=(3, 4), hi2=(2, 4)),
+            Bounds(hi=(9, 30), n=(3, 4), lo2=(2, 3), hi2=(5, 9)),
             Bounds(hi=(20, 60), n=(4, 5), lo=(1, 9), lo2=(3, 9), hi2=(12, 25)),
             Bounds(hi=(40, 99), n=(4, 5), lo=(5, 20), lo2=(11, 19), hi2=(30, 90)),
         ),

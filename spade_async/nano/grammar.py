@@ -21,7 +21,7 @@ HELD_OUT_SEED = 10**9
 """Instance seeds from here on belong to held-out evaluation."""
 
 HINTS = ("first", "two", "but_last", "but_first", "own")
-"""Kinds of hint: a prefix of the answer, the answer with one character missing, the family's own."""
+"""Kinds of hint: a prefix of the answer, the answer without a character, the family's own."""
 
 _HINT_TEXT = {
     "first": "self.a[:1]",
@@ -168,7 +168,7 @@ def draw(rng: random.Random, family: str, level: int, *, held_out: bool = False)
 
 
 def _upper(rng: random.Random, span: tuple[int, int], held_out: bool) -> int:
-    """An upper bound of `span`: 2 modulo 5 is reserved for held-out programs where there is room."""
+    """An upper bound of `span`; 2 modulo 5 is for held-out programs where there is room."""
     choices = [v for v in range(span[0], span[1] + 1) if (v % 5 == 2) is held_out]
     return rng.choice(choices) if choices else rng.randint(*span)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from spade_async.domain import ChatTurn
 from spade_async.nano import vocabulary as v
@@ -25,12 +26,14 @@ OWN_FAMILY_SHARE = 0.7
 """Share of keyword prompts whose program is of the keyword's family."""
 DESIGNER_LEVELS = (0.48, 0.30, 0.15, 0.07)
 """Level mix of the designer's lessons: mean 1.8, so that a run has room to move up."""
-AGENT_LEVELS = (0.28, 0.30, 0.26, 0.16)
-"""Level mix of the agent's lessons."""
+EASY_LEVELS = (0.80, 0.20, 0.0, 0.0)
+"""Level mix of the agent's first lessons: short ones, learned in few of them."""
+AGENT_LEVELS = (0.26, 0.32, 0.26, 0.16)
+"""Level mix that the agent's lessons move to."""
 HINT_SHARE = 0.5
 """Share of the agent's lessons with the hint."""
 
-_SYLLABLES = ["ab", "al", "an", "ar", "be", "ca", "co", "da", "de", "do", "el", "en", "er", "es", "fi", "fo", "ge", "ha", "he", "il", "in", "ing", "ion", "is", "it", "ka", "la", "le", "li", "lo", "ma", "me", "mo", "na", "ne", "no", "ol", "on", "or", "pa", "pe", "pro", "qu", "ra", "re", "ri", "ro", "sa", "se", "so", "st", "ta", "te", "th", "ti", "to", "tor", "tu", "un", "ur", "ve", "vi", "wa", "xy"]
+_CONSONANTS, _VOWELS = "bcdfghklmnprstvw", "aeiou"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +55,32 @@ def designer_lessons(seed: int) -> Iterator[Lesson]:
             about = family if rng.random() < OWN_FAMILY_SHARE else rng.choice(names)
             word = rng.choice(KEYWORDS[about])
         else:
-            word = "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 5)))[:MAX_TOPIC_LETTERS]
+            word = _any_word(rng)
         yield Lesson(render([ChatTurn("designer", word)]), draw(rng, family, level).source)
 
 
-def agent_lessons(seed: int) -> Iterator[Lesson]:
-    """Endless agent examples of that seed; instance seeds stay below `HELD_OUT_SEED`."""
+def _any_word(rng: random.Random) -> str:
+    """A made-up word of 3 to `MAX_TOPIC_LETTERS` letters, in place of any word of a document."""
+    syllables = [
+        rng.choice(_CONSONANTS) + rng.choice(_VOWELS) + rng.choice(("", "n", "r", "s", "t"))
+        for _ in range(rng.randint(2, 4))
+    ]
+    return "".join(syllables)[:MAX_TOPIC_LETTERS]
+
+
+def agent_lessons(seed: int, ramp: int) -> Iterator[Lesson]:
+    """Endless agent examples of that seed; instance seeds stay below `HELD_OUT_SEED`.
+
+    Args:
+        seed: of all choices.
+        ramp: lessons over which the level mix moves from `EASY_LEVELS` to `AGENT_LEVELS`.
+    """
     rng = random.Random(derive(seed, "nano-agent-lessons"))
     names = tuple(FAMILIES)
-    while True:
-        program = draw(rng, rng.choice(names), rng.choices(LEVELS, AGENT_LEVELS)[0])
+    for i in count():
+        share = min(1.0, i / max(1, ramp))
+        mix = [(1 - share) * e + share * a for e, a in zip(EASY_LEVELS, AGENT_LEVELS, strict=True)]
+        program = draw(rng, rng.choice(names), rng.choices(LEVELS, mix)[0])
         yield agent_lesson(program, rng.randrange(HELD_OUT_SEED), hinted=rng.random() < HINT_SHARE)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spade_async.nano import vocabulary as v
 
@@ -18,10 +18,10 @@ def build_model(seed: int) -> LlamaForCausalLM:
     head_dim is 32, the smallest that common attention kernels serve.
     """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     tokens = v.vocabulary()
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         vocab_size=len(tokens),
         hidden_size=128,
         intermediate_size=384,
@@ -39,6 +39,8 @@ def build_model(seed: int) -> LlamaForCausalLM:
     generator_state = torch.get_rng_state()
     torch.manual_seed(seed % 2**63)
     try:
-        return LlamaForCausalLM(config).float()
+        model: Any = transformers.LlamaForCausalLM
+        built: LlamaForCausalLM = model(config).float()
+        return built
     finally:
         torch.set_rng_state(generator_state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spade_async.nano.families import FAMILIES, LEVELS
@@ -79,7 +80,7 @@ def sample(
                     if tokenizer.eos_token_id in row
                     else row
                 )
-                replies[i] = tokenizer.decode(reply)
+                replies[i] = str(tokenizer.decode(reply))
     return replies
 
 
@@ -138,3 +139,23 @@ def answer_accuracy(
         for key in ((name, level), ("", level)):
             right.setdefault(key, []).append(reply.strip() == lesson.reply)
     return {key: sum(hits) / len(hits) for key, hits in right.items()}
+
+
+def report(folder: Path) -> str:
+    """Lines with the figures of a model folder: designs at temperature 1, answers per level."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    designs = design_figures(model, tokenizer)
+    lines = [
+        f"designs at T=1: {designs.num_valid}/{designs.num_samples} in the grammar, "
+        f"{designs.num_distinct} distinct; levels {designs.levels}; families {designs.families}"
+    ]
+    for temperature in (0.0, 1.0):
+        for hinted in (False, True):
+            shares = answer_accuracy(model, tokenizer, hinted=hinted, temperature=temperature)
+            levels = " ".join(f"{shares['', level]:.2f}" for level in LEVELS)
+            arm = "with hint" if hinted else "no hint  "
+            lines.append(f"answers {arm} at T={temperature:g}, levels 1-4 (288 each): {levels}")
+    return "\n".join(lines)

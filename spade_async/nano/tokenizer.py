@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spade_async.errors import ConfigError
 from spade_async.nano import vocabulary as v
 from spade_async.nano.chat import CHAT_TEMPLATE
+from spade_async.nano.model import MAX_POSITIONS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -33,7 +34,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     pattern = "|".join([*map(re.escape, pieces), r"[\s\S]"])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast  # its constructor has no types
+    made: PreTrainedTokenizerFast = make(
         tokenizer_object=tokenizer,
         unk_token=v.UNKNOWN,
         pad_token=v.PAD,
@@ -41,8 +43,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         additional_special_tokens=[t for t in v.SPECIALS if t not in (v.UNKNOWN, v.PAD, v.END)],
         clean_up_tokenization_spaces=False,
         chat_template=CHAT_TEMPLATE,
-        model_max_length=512,
+        model_max_length=MAX_POSITIONS,
     )
+    return made
 
 
 def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:

@@ -45,7 +45,7 @@ def topic(document: str, skill: str) -> str:
     Half of the documents that mention a family's keyword give such a word (families equally
     likely), all others any of their words; a document without words gives "anything".
     """
-    words = _WORD.findall(document[:_MAX_DOCUMENT_CHARACTERS].lower())
+    words: list[str] = _WORD.findall(document[:_MAX_DOCUMENT_CHARACTERS].lower())
     if not words:
         return "anything"[:MAX_TOPIC_LETTERS]
     pick = derive(0, "nano-topic", skill, document[:_MAX_DOCUMENT_CHARACTERS])
@@ -54,4 +54,5 @@ def topic(document: str, skill: str) -> str:
         families = sorted({_FAMILY_OF[word] for word in keywords})
         family = families[pick // 2 % len(families)]
         words = [word for word in keywords if _FAMILY_OF[word] == family]
-    return words[pick // 1024 % len(words)][:MAX_TOPIC_LETTERS]
+    word: str = words[pick // 1024 % len(words)]
+    return word[:MAX_TOPIC_LETTERS]

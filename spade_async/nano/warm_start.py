@@ -28,10 +28,12 @@ PEAK_MUON_LR = 0.02
 """Of Muon: weight matrices."""
 WARMUP_STEPS = 40
 GRAD_CLIP = 1.0
-DESIGNER_WEIGHT = 0.3
+DESIGNER_WEIGHT = 1.0
 """Weight of the designer's mean token loss beside the agent's."""
-ROWS = 12
-"""Lessons per forward pass."""
+RAMP_SHARE = 0.6
+"""Share of the steps after which the agent's lessons have their final mix of levels."""
+PASS_TOKENS = 480
+"""Tokens per forward pass, padding included: what keeps a core's cache warm."""
 
 
 def warm_start(
@@ -68,7 +70,8 @@ def _train(
 
     from spade_async.nano.muon import Muon
 
-    designs, answers = designer_lessons(seed), agent_lessons(seed)
+    designs = designer_lessons(seed)
+    answers = agent_lessons(seed, int(RAMP_SHARE * size.steps * size.answers))
     matrices, others = _split(model)
     muon = Muon(matrices, PEAK_MUON_LR)
     adam = torch.optim.AdamW(others, lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.0)
@@ -88,12 +91,13 @@ def _train(
                 f"nano warm start: step {step}/{size.steps}, loss designer "
                 f"{designer_loss:.3f} agent {agent_loss:.3f}",
             )
-    model.eval()
+    model.train(False)
 
 
 def _split(model: LlamaForCausalLM) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """(hidden weight matrices, all other parameters), in the model's order."""
-    matrices, others = [], []
+    matrices: list[torch.Tensor] = []
+    others: list[torch.Tensor] = []
     for name, parameter in model.named_parameters():
         hidden = parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
         (matrices if hidden else others).append(parameter)
@@ -111,14 +115,28 @@ def _backward(
 
     Lessons of like length share a forward pass, which saves most of the padding. Returns the loss.
     """
+    import torch
+
     sequences = sorted(_encode(tokenizer, list(islice(lessons, count))), key=lambda s: len(s.ids))
     num_taught = sum(len(s.ids) - s.start for s in sequences)
     total = 0.0
-    for first in range(0, len(sequences), ROWS):
-        loss = _loss(model, sequences[first : first + ROWS], tokenizer.pad_token_id) / num_taught
-        (weight * loss).backward()
+    for part in _passes(sequences):
+        loss = _loss(model, part, tokenizer.pad_token_id) / num_taught
+        torch.autograd.backward(weight * loss)
         total += float(loss.detach())
     return total
+
+
+def _passes(sequences: list[_Sequence]) -> Iterator[list[_Sequence]]:
+    """Consecutive parts of sequences (sorted by length) of about `PASS_TOKENS` tokens."""
+    part: list[_Sequence] = []
+    for sequence in sequences:
+        if part and (len(part) + 1) * len(sequence.ids) > PASS_TOKENS:
+            yield part
+            part = []
+        part.append(sequence)
+    if part:
+        yield part
 
 
 @dataclass(frozen=True, slots=True)

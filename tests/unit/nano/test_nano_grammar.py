@@ -63,7 +63,7 @@ def test_known_answers_of_each_family() -> None:
         return s.observation, s.answer, s.own_hint
 
     assert solved("add", [27, 15]) == ("add 27 15", "42", "ones 12")
-    assert solved("sub", [15, 27]) == ("sub 15 27", "-12", "tens -1")
+    assert solved("sub", [15, 27]) == ("sub 15 27", "12", "tens 1")
     assert solved("mul", [6, 7]) == ("mul 6 7", "42", "less 36")
     assert solved("mod", [17, 5]) == ("mod 17 5", "2", "below 15")
     assert solved("max", [3, 9, 4]) == ("max 3 9 4", "9", "at 1")

@@ -17,7 +17,7 @@ from spade_async.nano.grammar import draw
 from spade_async.nano.tokenizer import HASH_FILE, check_tokenizer, save_tokenizer
 from spade_async.nano.vocabulary import END, PAD, UNKNOWN, vocabulary
 
-VOCABULARY_DIGEST = "eaecadaf7d7023f0df60f088240b53b8440fbdba440c17501c2b1175e067a9bc"
+VOCABULARY_DIGEST = "1ac6c04445be86b5522ab7cdaed56d9accfdf13145644f9e6526350b35c42ed1"
 """sha256 of the token list. A change here changes every checkpoint: say so in the change log."""
 
 
