@@ -106,6 +106,8 @@ class StepLoop:
         now = time.monotonic()
         found: dict[str, float | None] = {**self._watch.step(), **core.window.flush()}
         found |= report.metrics
+        nonfinite = core.counters["nonfinite_updates"] + (not report.applied)
+        found["learner/nonfinite"] = float(nonfinite)
         found["learner/step_s"] = now - self._last_step_s
         self._last_step_s = now
         if report.busy_s + report.wait_s > 0:
