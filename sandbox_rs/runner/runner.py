@@ -20,6 +20,7 @@ import gc
 import importlib
 import math
 import numbers
+import os
 import random
 import sys
 import types
@@ -28,12 +29,16 @@ FINISHED, EXCEPTION, BAD_VALUE, OVER_MEMORY, REFUSED_CALL = 0, 1, 2, 4, 6
 FILE = "<environment>"
 SKIPPED = ("Env", "ToolUseBaseEnv")
 REFUSED_ERRNOS = (1, 13, 38)  # EPERM, EACCES, ENOSYS
-MODULES = """abc array ast base64 binascii bisect calendar cmath codecs collections collections.abc
-    contextlib copy csv dataclasses datetime decimal difflib enum fractions functools gc hashlib
-    heapq html inspect io itertools json keyword math numbers operator os pprint queue random re
-    secrets shlex socket statistics string struct sys textwrap threading time traceback types typing
-    unicodedata uuid warnings weakref zlib encodings.ascii encodings.latin_1 encodings.utf_8
-    encodings.idna encodings.hex_codec""".split()
+MODULES = (
+    "abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath", "codecs",
+    "collections", "collections.abc", "contextlib", "copy", "csv", "dataclasses", "datetime",
+    "decimal", "difflib", "enum", "fractions", "functools", "gc", "hashlib", "heapq", "html",
+    "inspect", "io", "itertools", "json", "keyword", "math", "numbers", "operator", "os",
+    "pprint", "queue", "random", "re", "secrets", "shlex", "socket", "statistics", "string",
+    "struct", "sys", "textwrap", "threading", "time", "traceback", "types", "typing",
+    "unicodedata", "uuid", "warnings", "weakref", "encodings.ascii", "encodings.latin_1",
+    "encodings.utf_8", "encodings.idna", "encodings.hex_codec",
+)  # fmt: skip
 PRELOADED = {
     "collections": "deque defaultdict Counter OrderedDict namedtuple",
     "itertools": "combinations permutations product chain accumulate",
@@ -43,10 +48,12 @@ PRELOADED = {
     "typing": "Any Callable Dict Generator Iterable Iterator List Optional Sequence Set Tuple "
     "Type Union",
 }
-PRELOADED_MODULES = """itertools math random re json collections functools string copy heapq
-    operator statistics""".split()
+PRELOADED_MODULES = (
+    "itertools", "math", "random", "re", "json", "collections", "functools", "string", "copy",
+    "heapq", "operator", "statistics",
+)  # fmt: skip
 RAISES = (dis.opmap["RAISE_VARARGS"], dis.opmap["RERAISE"])
-DUMMY = '''
+DUMMY = """
 class WarmEnv:
     def reset(self, seed=None):
         rng = random.Random(seed)
@@ -59,7 +66,7 @@ class WarmEnv:
         except ValueError:
             return "not a number", 0.0, False, False, {}
         return "done", 1.0 if value == sum(self.numbers) else 0.0, True, False, {}
-'''
+"""
 
 
 class Sink:
@@ -68,25 +75,32 @@ class Sink:
     encoding, errors, closed, name = "utf-8", "replace", False, "<sink>"
 
     def write(self, text):
+        """Take and drop."""
         return len(text)
 
     def writelines(self, lines):
+        """Take and drop."""
         for _ in lines:
             pass
 
     def flush(self):
+        """Nothing is held."""
         pass
 
     def isatty(self):
+        """It is no terminal."""
         return False
 
     def writable(self):
+        """It can be written."""
         return True
 
     def readable(self):
+        """It cannot be read."""
         return False
 
     def fileno(self):
+        """There is no descriptor."""
         raise OSError("there is no file here")
 
 
@@ -96,13 +110,19 @@ class Bad(Exception):
 
 def prepare(imports, import_paths, max_turns):
     """Import everything, build the namespace, run a trusted environment once, close the doors."""
-    sys.modules.setdefault("_hashlib", None)  # no OpenSSL: its mappings cost every fork
+    for name in ("_hashlib", "_uuid"):
+        sys.modules.setdefault(name, None)  # OpenSSL, libuuid: their mappings cost every fork
+    register, os.register_at_fork = os.register_at_fork, lambda **hooks: None
+    # Workers are single-threaded and seeded by us: the hooks of random, threading and the like
+    # would only cost each of them time.
     for name in MODULES:
         importlib.import_module(name)
-    sys.modules.pop("_hashlib", None)
+    for name in ("_hashlib", "_uuid"):
+        sys.modules.pop(name, None)
     sys.path[:0] = import_paths
     for name in imports:
         importlib.import_module(name)
+    os.register_at_fork = register
     base = {name: sys.modules[name] for name in PRELOADED_MODULES}
     for module, names in PRELOADED.items():
         for name in names.split():
@@ -128,8 +148,25 @@ def prepare(imports, import_paths, max_turns):
             raise RuntimeError(f"the trusted environment failed: {reply}")
     sys.modules.pop("environment", None)
     gc.collect()
+    plug_pools()
     gc.freeze()
     return handlers
+
+
+PLUGS = []
+
+
+def plug_pools(block=16, largest=512, most=4096, pool_bytes=16384):
+    """Fill the half-used pools of the allocator, so that workers start on fresh pages.
+
+    A write into a page shared with the template copies it; into a fresh one it does not.
+    """
+    for size in range(block * 3, largest + 1, block):
+        for _ in range(most):
+            plug = bytes(size - 33)  # 33 bytes of header and final zero
+            PLUGS.append(plug)
+            if id(plug) % pool_bytes < 64:
+                break  # the first block of a fresh pool
 
 
 def seed_all(seed, seed_random=random.seed, modules=sys.modules):
@@ -202,9 +239,7 @@ def make_handlers(base, max_turns):
                 raise Bad(f"order: step {when}; call reset first")
             value = environment.step(action)
             if not isinstance(value, tuple) or len(value) != 5:
-                raise Bad(
-                    "step must return (str, number, bool, bool, dict), got " + shape(value)
-                )
+                raise Bad("step must return (str, number, bool, bool, dict), got " + shape(value))
             observation, reward, terminated, truncated, info = value
             if not isinstance(info, dict):
                 raise Bad(f"info must be a dict, got {type_name(info)}")
@@ -233,9 +268,10 @@ def make_handlers(base, max_turns):
 def find_class(namespace, base):
     """The first class whose name ends in Env, in the order of definition."""
     for name, value in list(namespace.items()):
-        if name.endswith("Env") and name not in SKIPPED and name not in base:
-            if isinstance(value, type):
-                return value
+        if not name.endswith("Env") or name in SKIPPED or name in base:
+            continue
+        if isinstance(value, type):
+            return value
     raise Bad("no class whose name ends in Env")
 
 
@@ -283,7 +319,7 @@ def as_flag(value, what):
     if type(value) is int and value in (0, 1):
         return value == 1
     if type_name(value) in ("bool_", "bool"):
-        return True if value else False
+        return bool(value)
     raise Bad(f"{what} must be a bool, got {type_name(value)}")
 
 
@@ -316,9 +352,9 @@ def kind_of(error, last):
     """A limit or a refused call, if that is what raised; an exception raised by hand is neither."""
     if not isinstance(error, (MemoryError, OSError)):
         return EXCEPTION
-    if last is not None and last.tb_frame.f_code.co_filename == FILE:
-        if last.tb_frame.f_code.co_code[last.tb_lasti] in RAISES:
-            return EXCEPTION
+    code = last.tb_frame.f_code if last is not None else None
+    if code is not None and code.co_filename == FILE and code.co_code[last.tb_lasti] in RAISES:
+        return EXCEPTION
     if isinstance(error, MemoryError):
         return OVER_MEMORY
     return REFUSED_CALL if error.errno in REFUSED_ERRNOS else EXCEPTION

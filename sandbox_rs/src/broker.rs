@@ -159,7 +159,7 @@ struct Broker {
     template: Child,
     report: Report,
     pids: bool,
-    workers: HashMap<i32, (u32, OwnedFd)>,
+    workers: HashMap<i32, (u32, Option<OwnedFd>)>,
     /// Workers that ended before the template told of them.
     early: HashMap<i32, i32>,
 }
@@ -247,9 +247,9 @@ impl Broker {
         if let Some(status) = self.early.remove(&pid) {
             return self.ended(id, status);
         }
-        if let Some(pidfd) = fds.pop() {
-            self.workers.insert(pid, (id, pidfd));
-        }
+        // With a PID namespace the kernel ends them with us; a descriptor each would be waste.
+        let pidfd = fds.pop().filter(|_| !self.pids);
+        self.workers.insert(pid, (id, pidfd));
         Ok(())
     }
 
@@ -287,6 +287,7 @@ impl Broker {
         if !self.pids {
             // No kernel rule helps here; template and workers also ask for a death signal.
             for (_, pidfd) in self.workers.values() {
+                let Some(pidfd) = pidfd else { continue };
                 process::kill(pidfd);
             }
             if let Ok(template) = process::pidfd_open(self.template.id() as i32) {

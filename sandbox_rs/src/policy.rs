@@ -13,6 +13,9 @@ use crate::error::{Fault, Result};
 #[cfg(target_arch = "x86_64")]
 const TABLE: &str = include_str!("../policies/x86_64.toml");
 
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("no system call table for this architecture: write policies/<arch>.toml first");
+
 /// One condition on an argument.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -57,6 +57,7 @@ fn run(py: Python<'_>) -> Result<(), String> {
         } else {
             libc::CLONE_NEWPID
         },
+        clone3: !limits.lacks("clone3"),
         thread_id_address: process::thread_id_address(),
         filters,
     };
@@ -146,7 +147,7 @@ struct Forked {
 /// Fork and lock a worker; `None` in the worker itself.
 fn fork(plan: &Plan, id: u32) -> std::io::Result<Option<Forked>> {
     let (host, own) = io::socket_pair(false)?;
-    match process::clone_interpreter(plan.clone_flags, plan.thread_id_address)? {
+    match process::clone_interpreter(plan.clone_flags, plan.thread_id_address, plan.clone3)? {
         process::Cloned::Parent(pid, pidfd) => Ok(Some(Forked {
             pid,
             pidfd,

@@ -9,8 +9,9 @@ from spade_async.sandbox import SandboxPolicy, SyncPool
 from spade_async.types import Reply
 
 POLICY = SandboxPolicy(
-    num_workers=4, spares=2, wall_s_per_call=1.0, cpu_s_per_call=0.5, load_wall_s=2.0
-)
+    num_workers=4, spares=2, wall_s_per_call=2.0, cpu_s_per_call=0.5, load_wall_s=2.0,
+    memory_bytes=64 << 20,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

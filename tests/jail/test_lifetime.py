@@ -105,8 +105,8 @@ def test_kill_9_of_the_owner_leaves_no_process_within_two_seconds(without):
 def test_kill_9_of_the_owner_while_a_forked_child_holds_its_sockets():
     program = OWNER.replace(
         'print("ready", flush=True)',
-        'import os, time\n            pid = os.fork()\n'
-        '            if pid == 0:\n                time.sleep(20); os._exit(0)\n'
+        "import os, time\n            pid = os.fork()\n"
+        "            if pid == 0:\n                time.sleep(20); os._exit(0)\n"
         '            print("ready", pid, flush=True)',
     )
     command = [sys.executable, "-W", "ignore", "-c", program, HANG]
@@ -182,3 +182,39 @@ def test_neighbours_of_a_hog_get_the_same_transcripts():
             assert all(text.startswith("crashed") for text in mixed[2::3])
 
     asyncio.run(main())
+
+
+def test_too_few_descriptors_is_a_typed_refusal_and_then_recovery():
+    program = (
+        "import resource\n"
+        "from spade_async.errors import SandboxError\n"
+        "from spade_async.sandbox import *\n"
+        "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "policy = SandboxPolicy(num_workers=64, spares=2)\n"
+        "refused, sessions = 0, []\n"
+        "with SyncPool(policy) as pool:\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))\n"
+        "    for seed in range(40):\n"
+        f"        session = pool.session({SOURCE!r}, seed)\n"
+        "        try:\n"
+        "            session.__enter__()\n"
+        "            sessions.append(session)\n"
+        "        except SandboxError as error:\n"
+        "            refused += 1\n"
+        "            assert 'worker' in str(error), error\n"
+        "            if refused > 2: break\n"
+        "    assert refused and len(sessions) > 4, (refused, len(sessions))\n"
+        "    for session in sessions: session.close()\n"
+        f"    with pool.session({SOURCE!r}, 0) as session:\n"
+        "        assert session.reset().ok\n"
+        "print('recovered')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert done.stdout == "recovered\n", done.stderr

@@ -1,5 +1,7 @@
 """Each way untrusted code can misbehave has its typed outcome, and the pool goes on."""
 
+import os
+import threading
 import time
 
 import pytest
@@ -36,6 +38,32 @@ def test_a_sleep_is_stopped_by_the_wall_limit_and_says_so(step):
     reply = step("import time; time.sleep(1000)")
     assert reply.outcome is Outcome.TIMED_OUT
     assert reply.detail.startswith("wall")
+
+
+def test_a_starved_worker_is_not_blamed_for_the_time_of_others():
+    """More busy workers than CPUs: each needs 0.15 s of CPU in 0.2 s of wall time."""
+    num = (os.cpu_count() or 1) * 2
+    policy = SandboxPolicy(num_workers=num, spares=num, wall_s_per_call=0.2, cpu_s_per_call=5)
+    source = (
+        "class AEnv:\n def reset(self, seed):\n  import time\n"
+        "  end = time.process_time() + 0.15\n"
+        "  while time.process_time() < end: pass\n  return 'x', {}\n"
+    )
+    with SyncPool(policy) as pool:
+        replies = []
+
+        def play():
+            with pool.session(source, 0) as session:
+                replies.append(session.reset())
+
+        threads = [threading.Thread(target=play) for _ in range(num)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(replies) == num
+    # Where other programs leave too little, the stretched deadline may end it after all.
+    assert all(reply.ok or reply.report.wall_s > 1.0 for reply in replies), replies
 
 
 def test_swallowing_every_exception_does_not_outlive_the_deadline(step):

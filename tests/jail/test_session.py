@@ -99,7 +99,9 @@ def test_a_constructor_that_demands_max_turns_gets_the_budget(pool):
         assert session.reset().observation == "25"
 
 
-@pytest.mark.parametrize("seed", [0, 2**31, 10**40, pytest.param((1 << 20_000) + 1, id="20001 bits")])
+@pytest.mark.parametrize(
+    "seed", [0, 2**31, 10**40, pytest.param((1 << 20_000) + 1, id="20001 bits")]
+)
 def test_seeds_of_any_size_arrive(pool, seed):
     source = "class AEnv:\n def reset(self, seed): return hex(seed), {}\n"
     with pool.session(source, seed) as session:
@@ -107,7 +109,9 @@ def test_seeds_of_any_size_arrive(pool, seed):
         assert session.reset(7).observation == "0x7"
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, None, True, "1", pytest.param(1 << (1 << 21), id="2 Mbit")])
+@pytest.mark.parametrize(
+    "seed", [-1, 1.5, None, True, "1", pytest.param(1 << (1 << 21), id="2 Mbit")]
+)
 def test_other_seeds_are_refused(pool, seed):
     with pytest.raises(ValueError, match="seed"):
         pool.session(SOURCE, seed)

@@ -23,6 +23,8 @@ pub struct Plan {
     pub die_with_parent: bool,
     /// Namespace flags of a worker's clone.
     pub clone_flags: i32,
+    /// Whether clone3 may be tried.
+    pub clone3: bool,
     /// Where libc keeps the thread id.
     pub thread_id_address: u64,
 }

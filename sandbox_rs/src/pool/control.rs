@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::state::{State, TOKEN_WORKER, Worker};
+use super::call::Worker;
+use super::state::{State, TOKEN_WORKER};
 use crate::jail::sys::io;
 use crate::outcome::{Outcome, Reply, signal_name};
 
@@ -78,11 +79,10 @@ impl State {
     }
 
     fn exited(&mut self, id: u32, status: i32) {
-        let Some(worker) = self.workers.get(&id) else {
+        if !self.workers.contains_key(&id) {
             return;
-        };
+        }
         // What it wrote before it ended still counts: read it first.
-        let _ = worker.socket();
         let mut scratch = vec![0; 64 << 10];
         self.worker_ready(id, true, false, &mut scratch);
         if !self.workers.contains_key(&id) {

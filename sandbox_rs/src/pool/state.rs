@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Done;
+use super::call::{Call, Worker, used};
 use crate::error::{Fault, Result};
 use crate::jail::sys::{io, process};
 use crate::limits::Limits;
-use crate::outcome::{Outcome, Reply};
-use crate::protocol::{
-    Bad, DETAIL_BYTES, FrameReader, Kind, REPLY_OVERHEAD, decode_reply, encode_request,
-};
+use crate::outcome::Reply;
+use crate::protocol::{Kind, encode_request};
 use crate::stats::Stats;
 
 pub(super) const TOKEN_WAKE: u64 = 0;
@@ -22,53 +21,10 @@ pub(super) const TOKEN_CONTROL: u64 = 2;
 /// Token of worker 0.
 pub(super) const TOKEN_WORKER: u64 = 16;
 
+/// Pause after a worker could not be started: what is short may come free.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long the broker may take to tell why a worker's socket closed.
-const GRACE: Duration = Duration::from_millis(200);
-
-/// A call in flight.
-pub(super) struct Call {
-    operation: u64,
-    kind: Kind,
-    begun: Instant,
-    wall: Duration,
-    cpu: Duration,
-    cpu_before: Option<u64>,
-    next_check: Instant,
-}
-
-/// A worker that is or was ready.
-pub(super) struct Worker {
-    socket: OwnedFd,
-    pub(super) pidfd: Arc<OwnedFd>,
-    pid: Option<i32>,
-    session: Option<u64>,
-    sequence: u32,
-    reader: FrameReader,
-    unsent: Vec<u8>,
-    call: Option<Call>,
-    /// Its socket closed; the cause is awaited until then.
-    closed_until: Option<Instant>,
-}
-
-impl Worker {
-    pub(super) fn new(socket: OwnedFd, pidfd: OwnedFd, pid: Option<i32>) -> Self {
-        Self {
-            socket,
-            pidfd: Arc::new(pidfd),
-            pid,
-            session: None,
-            sequence: 0,
-            reader: FrameReader::default(),
-            unsent: Vec::new(),
-            call: None,
-            closed_until: None,
-        }
-    }
-
-    pub(super) fn socket(&self) -> &OwnedFd {
-        &self.socket
-    }
-}
+pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 enum Session {
     Waiting,
@@ -81,11 +37,13 @@ pub(super) struct State {
     pub(super) limits: Limits,
     pub(super) control: OwnedFd,
     pub(super) epoll: OwnedFd,
-    timer: OwnedFd,
-    rings_at: Option<Instant>,
+    pub(super) timer: OwnedFd,
+    pub(super) rings_at: Option<Instant>,
     pub(super) workers: HashMap<u32, Worker>,
     pub(super) spares: VecDeque<u32>,
     pub(super) starting: usize,
+    /// After a failed start none is asked for until then.
+    pub(super) hold_until: Option<Instant>,
     pub(super) next_worker: u32,
     sessions: HashMap<u64, Session>,
     waiting: VecDeque<(u64, Vec<u8>)>,
@@ -110,6 +68,7 @@ impl State {
             workers: HashMap::new(),
             spares: VecDeque::new(),
             starting: 0,
+            hold_until: None,
             next_worker: 1,
             sessions: HashMap::new(),
             waiting: VecDeque::new(),
@@ -133,6 +92,9 @@ impl State {
 
     /// Workers to ask the broker for now.
     pub(super) fn wanted(&self) -> usize {
+        if self.hold_until.is_some() {
+            return 0;
+        }
         let room = self.limits.num_workers.saturating_sub(self.live);
         let target = self.limits.spares.max(1) + self.waiting.len().min(room);
         target
@@ -233,6 +195,7 @@ impl State {
             cpu,
             cpu_before,
             next_check,
+            stolen: None,
         });
         match io::send_now(&worker.socket, &frame) {
             Ok(sent) if sent == frame.len() => {}
@@ -251,7 +214,7 @@ impl State {
         }
     }
 
-    fn ring_by(&mut self, when: Instant) {
+    pub(super) fn ring_by(&mut self, when: Instant) {
         if self.rings_at.is_none_or(|at| when < at) {
             self.rings_at = Some(when);
             let delay = when.saturating_duration_since(Instant::now());
@@ -317,141 +280,6 @@ impl State {
         self.assign();
     }
 
-    pub(super) fn timer_rang(&mut self) {
-        io::hush(&self.timer);
-        self.rings_at = None;
-        let now = Instant::now();
-        let mut next: Option<Instant> = None;
-        let mut over = Vec::new();
-        for (&id, worker) in &mut self.workers {
-            let mut at = worker.closed_until;
-            if at.is_some_and(|until| until <= now) {
-                let detail = "the worker closed its socket";
-                over.push((id, Reply::failed(Outcome::ProtocolViolation, detail)));
-                continue;
-            }
-            if let Some(call) = &mut worker.call {
-                if call.next_check <= now {
-                    match late(call, used(worker.pid, call.cpu_before), now) {
-                        Some(reply) => {
-                            over.push((id, reply));
-                            continue;
-                        }
-                        None => debug_assert!(call.next_check > now),
-                    }
-                }
-                at = Some(at.map_or(call.next_check, |at| at.min(call.next_check)));
-            }
-            next = match (next, at) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-        }
-        if let Some(when) = next {
-            self.ring_by(when);
-        }
-        for (id, reply) in over {
-            self.end(id, reply);
-        }
-    }
-
-    pub(super) fn worker_ready(
-        &mut self,
-        id: u32,
-        readable: bool,
-        writable: bool,
-        scratch: &mut [u8],
-    ) {
-        if writable {
-            self.send_rest(id);
-        }
-        if !readable {
-            return;
-        }
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return;
-        };
-        let got = match io::recv_now(&worker.socket, scratch) {
-            Ok(count) => count,
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
-            Err(_) => 0,
-        };
-        if got == 0 {
-            if worker.closed_until.is_none() {
-                let until = Instant::now() + GRACE;
-                worker.closed_until = Some(until);
-                // Level-triggered: a closed socket would ring for ever.
-                io::unwatch(&self.epoll, &worker.socket);
-                self.ring_by(until);
-            }
-            return;
-        }
-        let cap = self.limits.reply_bytes + REPLY_OVERHEAD + DETAIL_BYTES;
-        let bytes = &scratch[..got];
-        let outcome = match (&worker.call, worker.reader.push(bytes, cap)) {
-            (None, _) => Err(Reply::failed(
-                Outcome::ProtocolViolation,
-                "bytes without a call",
-            )),
-            (Some(_), Err(Bad::TooLong(length))) if length < 1 << 28 => {
-                let detail = format!("reply of {length} bytes, limit {}", self.limits.reply_bytes);
-                Err(Reply::failed(Outcome::OverOutput, detail))
-            }
-            (Some(_), Err(bad)) => Err(Reply::failed(Outcome::ProtocolViolation, bad.to_string())),
-            (Some(_), Ok((_, None))) => return,
-            (Some(_), Ok((used, Some(frame)))) => decode_reply(&frame, worker.sequence)
-                .map(|reply| (reply, used < got))
-                .map_err(|bad| Reply::failed(Outcome::ProtocolViolation, bad.to_string())),
-        };
-        match outcome {
-            Err(reply) => self.end(id, reply),
-            Ok((reply, more)) => self.answered(id, reply, more),
-        }
-    }
-
-    fn answered(&mut self, id: u32, mut reply: Reply, more: bool) {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return;
-        };
-        let Some(call) = worker.call.take() else {
-            return;
-        };
-        reply.wall_s = call.begun.elapsed().as_secs_f64();
-        reply.cpu_s = used(worker.pid, call.cpu_before);
-        if reply.outcome == Outcome::Finished && (call.kind == Kind::Step) != reply.reward.is_some()
-        {
-            let detail = "a reply that does not fit the call";
-            reply = Reply::failed(Outcome::ProtocolViolation, detail);
-        }
-        let fatal = (call.kind == Kind::Load && reply.outcome != Outcome::Finished)
-            || matches!(
-                reply.outcome,
-                Outcome::OverMemory | Outcome::ProtocolViolation
-            );
-        self.finish(call.operation, Ok(reply.clone()));
-        if more {
-            self.end(
-                id,
-                Reply::failed(Outcome::ProtocolViolation, "bytes after the reply"),
-            );
-        } else if fatal {
-            self.end(id, reply);
-        }
-    }
-
-    fn send_rest(&mut self, id: u32) {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return;
-        };
-        if let Ok(sent) = io::send_now(&worker.socket, &worker.unsent) {
-            worker.unsent.drain(..sent);
-        }
-        if worker.unsent.is_empty() {
-            let token = TOKEN_WORKER + u64::from(id);
-            let _ = io::watch(&self.epoll, &worker.socket, token, false, true);
-        }
-    }
-
     /// Nothing more can be served: end every call with a fault.
     pub(super) fn fail(&mut self, detail: &str) {
         self.broken.get_or_insert_with(|| detail.to_owned());
@@ -474,6 +302,9 @@ impl State {
     /// A worker could not be made: the oldest waiter is told, the others go on waiting.
     pub(super) fn not_started(&mut self, detail: &str) {
         self.starting = self.starting.saturating_sub(1);
+        let until = Instant::now() + PAUSE;
+        self.hold_until = Some(until);
+        self.ring_by(until);
         if let Some((operation, _)) = self.waiting.pop_front() {
             self.sessions.remove(&operation);
             self.finish(
@@ -482,41 +313,4 @@ impl State {
             );
         }
     }
-}
-
-/// CPU seconds since a reading.
-fn used(pid: Option<i32>, before: Option<u64>) -> Option<f64> {
-    let now = pid.and_then(process::cpu_ns_of)?;
-    Some(now.saturating_sub(before?) as f64 / 1e9)
-}
-
-/// The reply if a deadline has passed; otherwise sets the time of the next look.
-fn late(call: &mut Call, cpu_s: Option<f64>, now: Instant) -> Option<Reply> {
-    let wall = now.saturating_duration_since(call.begun);
-    let limit = call.cpu.as_secs_f64();
-    let detail = match cpu_s {
-        Some(cpu) if cpu >= limit => format!("cpu: {cpu:.3} s used, limit {limit} s"),
-        _ if wall >= call.wall => {
-            let cpu = cpu_s.map_or(String::new(), |cpu| {
-                format!(" ({cpu:.3} s of them on the CPU)")
-            });
-            format!(
-                "wall: {:.3} s passed, limit {} s{cpu}",
-                wall.as_secs_f64(),
-                call.wall.as_secs_f64()
-            )
-        }
-        _ => {
-            let left = cpu_s.map_or(call.wall, |cpu| {
-                Duration::from_secs_f64((limit - cpu).max(0.001))
-            });
-            call.next_check = (now + left)
-                .min(call.begun + call.wall)
-                .max(now + Duration::from_micros(50));
-            return None;
-        }
-    };
-    let mut reply = Reply::failed(Outcome::TimedOut, detail);
-    reply.cpu_s = cpu_s;
-    Some(reply)
 }

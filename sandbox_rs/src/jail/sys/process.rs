@@ -80,7 +80,9 @@ struct CloneArgs {
 }
 
 /// Clone the interpreter: the child becomes a sibling, in its own PID namespace if `flags` say so.
-pub fn clone_interpreter(flags: i32, thread_id_address: u64) -> Result<Cloned> {
+///
+/// `modern` uses clone3; without it, or where a container refuses it with ENOSYS, the old call.
+pub fn clone_interpreter(flags: i32, thread_id_address: u64, modern: bool) -> Result<Cloned> {
     let mut pidfd: RawFd = -1;
     let mut args = CloneArgs {
         flags: (flags | libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64,
@@ -93,9 +95,22 @@ pub fn clone_interpreter(flags: i32, thread_id_address: u64) -> Result<Cloned> {
     }
     // SAFETY: the interpreter is attached, as PyOS_BeforeFork wants; the process has one thread.
     unsafe { pyo3::ffi::PyOS_BeforeFork() };
-    // SAFETY: `args` is the version-0 structure and lives through the call. No stack is given, so
-    // the child goes on with a copy of this one, as after fork.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
+    let mut pid = if modern {
+        // SAFETY: `args` is the version-0 structure and lives through the call; without a stack the
+        // child goes on with a copy of this one, as after fork.
+        unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) }
+    } else {
+        -1
+    };
+    let refused = !modern || Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+    if pid < 0 && refused {
+        // SAFETY: as above; the old call writes the pidfd through its third argument, and takes
+        // the thread id's address as its fourth (x86-64 order).
+        pid = unsafe {
+            let tid = args.child_tid;
+            libc::syscall(libc::SYS_clone, args.flags, 0, args.pidfd, tid, 0)
+        };
+    }
     if pid == 0 {
         // SAFETY: this is the child of a fork whose parent called PyOS_BeforeFork.
         unsafe { pyo3::ffi::PyOS_AfterFork_Child() };
