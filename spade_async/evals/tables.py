@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spade_async.evals.figures import VALIDITY_WINDOW
+
 WITHIN_NOISE = "within noise"
 _UNKNOWN = "-"
 
@@ -63,11 +65,7 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
     grid.add_column()
     lines: tuple[tuple[str, str], ...] = (
         ("learner steps", _count(report["steps"])),
-        (
-            "designer validity",
-            f"{_share(report['designer_validity'])} in its worst window of 200,"
-            f" {_share(report['designer_validity_mean'])} over {_count(report['designs'])} designs",
-        ),
+        ("designer validity", _validity(report)),
         ("skeletons per batch", f"at least {_count(report['skeletons_per_batch_min'])}"),
         ("largest family, last third", _share(report["largest_family_share_last_third"])),
         ("mean designed level", _levels(report)),
@@ -114,6 +112,13 @@ def _notes(report: Mapping[str, Any]) -> list[RenderableType]:
             Text("within noise: the difference is at most two standard errors of it.", style="dim")
         )
     return notes
+
+
+def _validity(report: Mapping[str, Any]) -> str:
+    overall = f"{_share(report['designer_validity_mean'])} over {_count(report['designs'])} designs"
+    if report["designs"] <= VALIDITY_WINDOW:
+        return overall
+    return f"{_share(report['designer_validity'])} in its worst window of 200, {overall}"
 
 
 def _levels(report: Mapping[str, Any]) -> str:
