@@ -17,6 +17,7 @@ MUST_BE_ZERO = (
 
 
 def main() -> int:
+    """Print what is wrong; the exit code says whether anything is."""
     report = json.loads(Path(sys.argv[1]).read_text())
     problems = [f"{key} is {report[key]}, not 0" for key in MUST_BE_ZERO if report[key] != 0]
     if report["steps"] != 12:
@@ -28,7 +29,7 @@ def main() -> int:
     if report["peak_memory_gib"] is None or report["peak_memory_gib"] >= 6:
         problems.append(f"peak_memory_gib is {report['peak_memory_gib']}")
     for problem in problems:
-        print(f"report: {problem}", file=sys.stderr)
+        sys.stderr.write(f"report: {problem}\n")
     return 1 if problems else 0
 
 

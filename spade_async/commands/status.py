@@ -28,7 +28,9 @@ def current_status(run_dir: Path) -> RunStatus:
     status = read_status(folder.status)
     if status is None:
         raise RunFolderError(f"{run_dir} has no status yet: try again in a second")
-    if status.state not in ENDED_STATES and holder(folder) is None:
+    if status.state in ENDED_STATES:
+        status.processes = []
+    elif holder(folder) is None:
         status.state = "failed"
         status.failure = (
             "the supervisor is gone without a word (killed?); "
