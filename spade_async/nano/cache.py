@@ -34,6 +34,7 @@ _SOURCES = (
     "grammar.py",
     "lessons.py",
     "model.py",
+    "muon.py",
     "tokenizer.py",
     "topics.py",
     "vocabulary.py",
@@ -45,7 +46,7 @@ _SOURCES = (
 class WarmStartSize:
     """How long the warm start is; the default is the shipped one."""
 
-    steps: int = 700
+    steps: int = 500
     """Optimiser steps."""
     programs: int = 16
     """Designer examples per step."""

@@ -99,7 +99,7 @@ def test_lessons_are_fixed_by_the_seed() -> None:
 def test_the_designers_lessons_start_low_and_level() -> None:
     found = [domain.labels(x.reply) for x in islice(lessons.designer_lessons(1), 4000)]
     mean = sum(int(label["level"]) for label in found) / len(found)
-    assert 1.6 < mean < 2.0
+    assert 1.9 < mean < 2.1
     counts = [sum(label["family"] == name for label in found) for name in FAMILIES]
     assert min(counts) > 4000 / 12 * 0.7
 
