@@ -39,6 +39,9 @@ def build_report(run_dir: Path) -> dict[str, Any]:
         table = figures.held_out(ledger)
         validity, validity_mean, designs = figures.design_validity(ledger)
         first, last = figures.mean_label_by_third(ledger, figures.LEVEL_LABEL, num_steps)
+        skeletons_min, skeletons_mean = figures.skeletons_per_batch(
+            ledger, config.designer.groups_per_step
+        )
         starts = [float(start) for start in info.get("starts_unix_s", [])]
 
         def counter(key: str, tag: str) -> float | None:
@@ -53,9 +56,8 @@ def build_report(run_dir: Path) -> dict[str, Any]:
             "designs": designs,
             "designer_validity": validity,
             "designer_validity_mean": validity_mean,
-            "skeletons_per_batch_min": figures.extreme(
-                steps, "designer/skeletons_per_batch", largest=False
-            ),
+            "skeletons_per_batch_min": skeletons_min,
+            "skeletons_per_batch_mean": skeletons_mean,
             "largest_family_share_last_third": figures.largest_share_last_third(
                 ledger, figures.FAMILY_LABEL, num_steps
             ),

@@ -115,6 +115,24 @@ def design_validity(ledger: LedgerReader) -> tuple[float | None, float | None, i
     return worst / window, sum(valid) / len(valid), len(valid)
 
 
+def skeletons_per_batch(ledger: LedgerReader, full_groups: int) -> tuple[int | None, float | None]:
+    """(fewest, mean) distinct program shapes among the valid designs of a trained batch.
+
+    Only batches with their whole quota of designer groups count: one that had to go with fewer
+    groups says nothing about variety.
+    """
+    rows = ledger.query(
+        "SELECT COUNT(DISTINCT e.skeleton) FROM batch_samples r JOIN batches b USING (ordinal)"
+        " JOIN samples s USING (sample_id) LEFT JOIN designs d USING (sample_id)"
+        " LEFT JOIN environments e ON e.environment_id = d.environment_id"
+        " WHERE b.state = 'consumed' AND s.role = 'designer'"
+        " GROUP BY b.ordinal HAVING COUNT(DISTINCT r.group_id) >= ?",
+        (full_groups,),
+    )
+    counts = [int(row[0]) for row in rows]
+    return (min(counts), sum(counts) / len(counts)) if counts else (None, None)
+
+
 def largest_share_last_third(ledger: LedgerReader, label: str, steps: int) -> float | None:
     """Largest share of one label value among the environments played in the last third of steps."""
     rows = ledger.query(
@@ -187,14 +205,6 @@ def weighted_mean(steps: Sequence[StepRow], tag: str, weight: str | None = None)
             total += value * share
             weights += share
     return total / weights if weights > 0 else None
-
-
-def extreme(steps: Sequence[StepRow], tag: str, *, largest: bool) -> float | None:
-    """Largest or smallest value of a metric over the steps that have it."""
-    values = [row.metrics[tag] for row in steps if tag in row.metrics]
-    if not values:
-        return None
-    return max(values) if largest else min(values)
 
 
 def newest(steps: Sequence[StepRow], tag: str) -> float | None:

@@ -66,7 +66,11 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
     lines: tuple[tuple[str, str], ...] = (
         ("learner steps", _count(report["steps"])),
         ("designer validity", _validity(report)),
-        ("skeletons per batch", f"at least {_count(report['skeletons_per_batch_min'])}"),
+        (
+            "skeletons per full batch",
+            f"at least {_count(report['skeletons_per_batch_min'])},"
+            f" mean {_number(report['skeletons_per_batch_mean'], 1)}",
+        ),
         ("largest family, last third", _share(report["largest_family_share_last_third"])),
         ("mean designed level", _levels(report)),
         (

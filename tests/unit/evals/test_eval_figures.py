@@ -115,6 +115,24 @@ def test_mean_level_by_third_counts_designs(ledger: Ledger) -> None:
     assert (last.mean, last.standard_error, last.n) == (3.0, None, 1)
 
 
+def test_skeletons_are_counted_in_full_batches_of_valid_designs(ledger: Ledger) -> None:
+    assert figures.skeletons_per_batch(ledger, 1) == (None, None)
+    with ledger.transaction():
+        ledger.add_group(group("d", role="designer", kind="design", members=4, state="ready"))
+        for index, skeleton in enumerate(["a", "b", "a", None]):
+            name = f"d-{index}"
+            ledger.add_sample(sample(name, "d", role="designer"), trace())
+            if skeleton is not None:
+                made = Environment(f"e{index}", "", skeleton=skeleton)
+                ledger.add_environment(made, "d", name, 0)
+        ledger.plan_batch(1, 0, 1, [batch_row(f"d-{index}", "d") for index in range(4)])
+    assert figures.skeletons_per_batch(ledger, 1) == (None, None)
+    with ledger.transaction(full=True):
+        ledger.consume_batch(1, report(0, 1, [f"d-{index}" for index in range(4)]), 1.0)
+    assert figures.skeletons_per_batch(ledger, 1) == (2, 2.0)
+    assert figures.skeletons_per_batch(ledger, 2) == (None, None)
+
+
 def test_episode_rate_leaves_out_the_gap_of_a_resume(ledger: Ledger) -> None:
     assert figures.episode_rate(ledger, ledger.steps(), []) is None
     for number in (1, 2, 3, 4):
@@ -125,7 +143,7 @@ def test_episode_rate_leaves_out_the_gap_of_a_resume(ledger: Ledger) -> None:
     assert figures.episode_rate(ledger, ledger.steps(), [150.0, 250.0, 350.0]) is None
 
 
-def test_means_and_extremes_skip_steps_without_the_number(ledger: Ledger) -> None:
+def test_means_skip_steps_without_the_number(ledger: Ledger) -> None:
     step(ledger, 1, {"a": 1.0, "w": 1.0})
     step(ledger, 2, {"w": 5.0})
     step(ledger, 3, {"a": 4.0, "w": 3.0})
@@ -133,6 +151,4 @@ def test_means_and_extremes_skip_steps_without_the_number(ledger: Ledger) -> Non
     assert figures.weighted_mean(rows, "a") == 2.5
     assert figures.weighted_mean(rows, "a", "w") == pytest.approx(13 / 4)
     assert figures.weighted_mean(rows, "none") is None
-    assert figures.extreme(rows, "a", largest=False) == 1.0
-    assert figures.extreme(rows, "none", largest=True) is None
     assert figures.newest(rows, "a") == 4.0
