@@ -109,7 +109,6 @@ class Pool(_Base):
             raise SandboxError("sandbox pool was already started; make a new one")
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._early: dict[int, Any] = {}
         self._core = await asyncio.to_thread(self._new_core)
         self._fd = self._core.done_fd()
         self._loop.add_reader(self._fd, self._drain)

@@ -240,6 +240,7 @@ def test_a_sync_pool_serves_many_threads(pool):
     assert sorted(results) == [(seed, str(seed)) for seed in range(12)]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_is_refused_and_the_parent_goes_on(pool):
     pid = os.fork()
     if pid == 0:
