@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import logging
+import os
+import signal
 import sys
 
 from spade_async.errors import SpadeError
 from spade_async.nano.cache import WarmStartSize, make
+
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
@@ -25,7 +30,12 @@ def main() -> int:
     parser.add_argument(
         "--measure", action="store_true", help="print validity and accuracies of the model"
     )
+    parser.add_argument(
+        "--end-with-parent", action="store_true", help="be killed when the parent process ends"
+    )
     given = parser.parse_args()
+    if given.end_with_parent:
+        _end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     size = WarmStartSize(given.steps, given.programs, given.answers)
 
@@ -50,6 +60,14 @@ def main() -> int:
         _say(report(folder))
     _say(str(folder))
     return 0
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel for SIGKILL when the parent dies; the cache is safe against it."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent or parent == 1:
+        sys.exit(1)
 
 
 def _say(line: str) -> None:

@@ -122,6 +122,8 @@ def _fill(
     progress: Callable[[float, str], None],
     maker: Maker,
 ) -> Path:
+    for stale in folder.parent.glob(f"{folder.name}.partial-*"):  # of a maker that was killed
+        shutil.rmtree(stale, ignore_errors=True)
     working = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
     try:
         maker(working, seed, size, progress)

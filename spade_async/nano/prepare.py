@@ -37,7 +37,15 @@ def prepare(
     if ready is not None:
         progress(1.0, "nano model found in the cache")
         return ready
-    command = [sys.executable, "-m", "spade_async.nano", "--progress-json", "--seed", str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "spade_async.nano",
+        "--progress-json",
+        "--end-with-parent",
+        "--seed",
+        str(seed),
+    ]
     command += size.arguments()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
