@@ -78,7 +78,7 @@ async def _main(run_dir: Path, name: str, endpoint: str) -> int:
 async def _player(config: Config, folder: Path, stack: AsyncExitStack) -> tuple[Player, Pool]:
     """Start jail, codec and engine; the stack closes them."""
     pool = await stack.enter_async_context(Pool(sandbox_policy(config)))
-    log.info("jail capabilities: %s", pool.capabilities)
+    log.info("jail level: %s", pool.capabilities.get("level"))
     domain = load_domain(config.domain.hook)
     tokens = await asyncio.to_thread(make_tokens, folder)
     engine = await make_engine(config, folder)
