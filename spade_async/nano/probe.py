@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spade_async.nano.families import FAMILIES, LEVELS
 from spade_async.nano.grammar import HELD_OUT_SEED, draw
@@ -145,8 +145,8 @@ def report(folder: Path) -> str:
     """Lines with the figures of a model folder: designs at temperature 1, answers per level."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     designs = design_figures(model, tokenizer)
     lines = [
         f"designs at T=1: {designs.num_valid}/{designs.num_samples} in the grammar, "

@@ -33,14 +33,14 @@ def run(folder: Path, size: WarmStartSize) -> list[tuple[float, float]]:
 @pytest.mark.timeout(240)
 def test_a_short_warm_start_lowers_both_losses(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    losses = run(folder, WarmStartSize(steps=61, programs=8, answers=32))
+    losses = run(folder, WarmStartSize(steps=41, programs=8, answers=24))
     designer, agent = zip(*losses, strict=True)
     # 277 tokens: the first loss is near log(277) = 5.6; grammar is mostly fixed text, so the
     # designer's falls fast; answers start with learning which characters answer at all.
     assert designer[0] > 4.0
-    assert designer[-1] < 1.0
+    assert designer[-1] < 1.2
     assert agent[0] > 4.0
-    assert agent[-1] < 2.2
+    assert agent[-1] < 2.4
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     designs = design_figures(model, tokenizer, num_samples=16, temperature=0.3)

@@ -135,9 +135,13 @@ def test_the_model_is_made_in_a_subprocess_with_progress_and_loads(cache_home: P
     assert logits.shape[-1] == len(tokenizer)
 
 
-def test_a_failed_warm_start_is_one_error(cache_home: Path) -> None:
-    with pytest.raises(ConfigError, match="exit code"):
-        prepare.prepare(1, quiet, WarmStartSize(steps=1, programs=0, answers=-1))
+def test_a_failed_warm_start_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no memory left\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(prepare.sys, "executable", str(broken))
+    with pytest.raises(ConfigError, match="exit code 3: no memory left"):
+        prepare.prepare(1, quiet, TINY)
 
 
 def test_an_interrupt_ends_the_subprocess(monkeypatch: pytest.MonkeyPatch) -> None:

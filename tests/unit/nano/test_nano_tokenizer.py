@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from spade_async.engine.tokens import ChatTokens
 from spade_async.errors import ConfigError
 from spade_async.nano.chat import render
 from spade_async.nano.domain import agent_messages, agent_turn, designer_messages, hint_messages
 from spade_async.nano.families import FAMILIES, LEVELS
 from spade_async.nano.grammar import draw
+from spade_async.nano.model import build_model
 from spade_async.nano.tokenizer import HASH_FILE, check_tokenizer, save_tokenizer
 from spade_async.nano.vocabulary import END, PAD, UNKNOWN, vocabulary
 
@@ -25,6 +27,7 @@ VOCABULARY_DIGEST = "1ac6c04445be86b5522ab7cdaed56d9accfdf13145644f9e6526350b35c
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokenizer")
     save_tokenizer(path)
+    build_model(1).config.save_pretrained(path)
     return path
 
 
@@ -107,3 +110,27 @@ def test_another_tokenizer_than_the_stored_one_is_refused(tmp_path: Path) -> Non
     (tmp_path / HASH_FILE).unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
         check_tokenizer(tmp_path)
+
+
+def test_a_run_encodes_prompts_to_the_ids_that_the_warm_start_taught(
+    folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    tokens = ChatTokens.from_folder(folder)
+    assert tokens.stop_token_ids == (tokenizer.eos_token_id,)
+    for turns in (
+        designer_messages(skill="s", document="occurrences", exemplars=[]),
+        agent_messages("nth 2 in 5 6 7", None),
+        agent_messages("reverse abc", "?ba"),
+    ):
+        assert tokens.encode_prompt(turns) == encode(tokenizer, render(turns))
+    rng = random.Random(4)
+    source = draw(rng, "count", 3).source
+    assert tokens.decode([*encode(tokenizer, source), *tokens.stop_token_ids]) == source
+
+
+def test_a_second_turn_continues_after_the_end_token(
+    folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    tokens = ChatTokens.from_folder(folder)
+    expected = encode(tokenizer, "<|turn|>again<|reply|>")
+    assert tokens.encode_turn(agent_turn("again"), after_stop=True) == expected
