@@ -1,4 +1,4 @@
-"""What a family of environments may customise: prompts, parsing, labels, seed programs, held-out set.
+"""What a family of environments may customise: prompts, parsing, labels, programs, held-out set.
 
 A domain is a module with the functions of `Domain`. The core never looks inside: it takes prompts,
 string labels and seed programs from here and groups by label only. No torch in any of it.

@@ -99,7 +99,7 @@ class RegretConfig(Section):
     """Classes of regret and the checks of its inputs."""
 
     mastered_at: Share = 0.9
-    """Mean unhinted success (return mapped to [0, 1]) at or above which an environment is mastered."""
+    """Mean unhinted success (return clamped to [0, 1]) from which an environment is mastered."""
     out_of_reach_at: Share = 0.1
     """Mean hinted success at or below which it is out of reach."""
     leak_seeds: int = Field(4, ge=0, le=64)

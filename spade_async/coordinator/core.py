@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,8 @@ class Core:
     branch: int = 0
     step: int = 0
     """Learner step of the newest weights, (branch, step)."""
+    waits_for: str = ""
+    """What the next batch waits for, by name."""
     is_stopping: bool = False
     """No new work is admitted."""
 
@@ -64,6 +67,11 @@ class Core:
         """A fresh group number."""
         self.next_number += 1
         return self.next_number - 1
+
+    def alert(self, text: str) -> None:
+        """Something a user should know; call inside a ledger transaction."""
+        self.alerts.append(text)
+        self.ledger.add_alert(time.time(), self.step, text)
 
     def min_version(self, birth: int) -> int:
         """Packed version a generator must have loaded for a group of that birth."""

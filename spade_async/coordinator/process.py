@@ -235,6 +235,7 @@ class Coordinator:
                 return
             self._steps.plan(plan, core.step + 1)
         self._in_training = plan
+        self.core.waits_for = f"{LEARNER}: step {core.step + 1}"
         message = self._batches.message(plan, branch=core.branch, step=core.step + 1)
         await self._hub.send(LEARNER, message)
 
@@ -244,6 +245,7 @@ class Coordinator:
             return self._resumed.replay.pop(0)
         take = self.core.schedule.take()
         if isinstance(take, Wait):
+            self.core.waits_for = " ".join(filter(None, (take.reason, take.role, take.waits_for)))
             return None
         plan = self._batches.compose(take)
         if plan.rows:

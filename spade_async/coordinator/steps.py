@@ -6,6 +6,7 @@ it, so an event never speaks of a step the ledger does not have.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 
@@ -169,15 +170,13 @@ class StepLoop:
 
     def _num_skeletons(self, rows: list[PlannedRow]) -> float | None:
         """Distinct skeletons among the valid designs of the batch; None without a design."""
-        groups = {r.group_id for r in rows if r.role is Role.DESIGNER}
+        designs = [self._core.ledger.sample(r.sample_id) for r in rows if r.role is Role.DESIGNER]
         found = {
-            member.environment.skeleton
-            for group_id in groups
-            if group_id in self._core.design_groups
-            for member in self._core.design_groups[group_id].members
-            if member.environment is not None
+            json.loads(design.labels_json).get("skeleton")
+            for design in designs
+            if design is not None and design.rejection_stage is None
         }
-        return float(len(found)) if groups else None
+        return float(len(found)) if designs else None
 
     def _count(self, report: StepReport, rows: list[PlannedRow]) -> None:
         counters = self._core.counters
@@ -191,9 +190,7 @@ class StepLoop:
         counters["learner_busy_us"] += int(report.busy_s * 1e6)
         counters["learner_idle_us"] += int(report.wait_s * 1e6)
         if not report.applied:
-            text = f"step {report.step}: the update was not finite and was set aside"
-            self._core.alerts.append(text)
-            self._core.ledger.add_alert(time.time(), report.step, text)
+            self._core.alert(f"step {report.step}: the update was not finite and was set aside")
 
     def _release(self, group_ids: frozenset[str]) -> None:
         """Forget the groups that were trained; a play group stays while its hinted arm is out."""

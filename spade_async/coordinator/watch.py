@@ -25,12 +25,16 @@ class Watch:
         self._step_s = time.monotonic()
         self.idle_shares: dict[str, float] = {}
         self.bound_wait_share: float | None = None
+        self._told_level = False
         self.failure: str | None = None
 
     def heartbeat(self, beat: Heartbeat) -> None:
         """Keep the newest word of a part; totals of idle and busy time go to the counters."""
         before = self._beats.get(beat.name)
         self._beats[beat.name] = beat
+        if beat.metrics.get("jail_full") == 0.0 and not self._told_level:
+            self._told_level = True
+            self._core.alert("the jail runs below its full level: `spade-async doctor` says why")
         if not beat.name.startswith("gen-"):
             return
         for key in ("engine_busy_s", "engine_idle_s"):
@@ -82,11 +86,26 @@ class Watch:
                 learner_idle_share=self.idle_shares.get("learner"),
                 generator_idle_share=self.idle_shares.get("generator"),
                 bound_wait_share=self.bound_wait_share,
+                jail_queue=self._jail_queue(),
                 agent_bound=config.async_.bounds[0],
                 generators=config.generator.count,
                 workers=config.sandbox.workers,
             )
         )
+
+    def _coordinator(self, pids: dict[str, int]) -> ProcessStatus:
+        return ProcessStatus(
+            name="coordinator",
+            pid=pids.get("coordinator"),
+            state="working",
+            waits_for=self._core.waits_for,
+        )
+
+    def _jail_queue(self) -> float | None:
+        """Calls that wait for a free worker now, over all generators; None when unknown."""
+        beats = [beat for name, beat in self._beats.items() if name.startswith("gen-")]
+        waiting = [b.metrics["jail_waiting"] for b in beats if "jail_waiting" in b.metrics]
+        return sum(waiting) if waiting else None
 
     def status(self, state: str, metrics: dict[str, float], pids: dict[str, int]) -> RunStatus:
         """The record that display and `status` show."""
@@ -102,6 +121,7 @@ class Watch:
             for name, beat in sorted(self._beats.items())
         ]
         oldest = core.dispatcher.oldest()
+        processes.insert(0, self._coordinator(pids))
         return RunStatus(
             state=state,
             step=core.step,

@@ -256,5 +256,5 @@ class Stop(Message):
 MESSAGES: tuple[type[Message], ...] = (
     Hello, Welcome, Credit, DesignTask, DesignResult, PlayTask, EpisodeResult, TrainingBatch,
     StepReport, WeightsPublished, WeightsLoaded, Heartbeat, ProcessFailed, Stop,
-)
+)  # fmt: skip
 """All records in wire order; a record's kind on the wire is its class name."""

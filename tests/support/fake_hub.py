@@ -36,8 +36,9 @@ class FakeHub:
 
     async def receive(self) -> Received:
         await asyncio.sleep(0)
-        while not self._pending:
-            await asyncio.sleep(0.001)
+        if not self._pending:
+            # Nothing will come by itself: every answer is given when it is asked for.
+            await asyncio.Event().wait()
         return self._take()
 
     def receive_nowait(self) -> Received | None:
