@@ -76,9 +76,15 @@ def train(
     start; 130: stopped at once.
     """
     from spade_async.commands import train as command
+    from spade_async.supervisor.stream import steady
 
     code = command.train(
-        config, set_ or [], run_dir, resume=resume, console=Console(), errors=Console(stderr=True)
+        config,
+        set_ or [],
+        run_dir,
+        resume=resume,
+        console=Console(file=steady(sys.stdout)),
+        errors=Console(file=steady(sys.stderr)),
     )
     raise typer.Exit(code)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from spade_async.commands.report import build_report
+from spade_async.config.run_folder import RunFolder
 from spade_async.errors import SpadeError
 from spade_async.evals.tables import end_table
 from spade_async.supervisor.display import make_display
@@ -29,7 +30,8 @@ def train(
     if end.state == "failed":
         errors.print(f"error: {end.line}", style="red", markup=False, soft_wrap=True)
         return end.exit_code
-    if end.state != "interrupted":
+    # A run that was stopped while it started has no ledger yet, and nothing to show.
+    if end.state != "interrupted" and RunFolder(outcome.run_dir).ledger.exists():
         try:
             console.print(end_table(build_report(outcome.run_dir)))
         except SpadeError as error:

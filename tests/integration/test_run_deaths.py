@@ -1,0 +1,116 @@
+"""One run folder that dies in every way and is resumed after each.
+
+The tests share the folder: each resumes what the one before left (or starts, when it runs alone),
+so that a resume after every kind of death is part of the claim. The last one finishes the run.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from spade_async.types import PolicyVersion
+from tests.support.whole_run import END_LIMIT_S, WholeRun, whole_run
+
+STEPS = 16
+SEED = 20261130
+pytestmark = pytest.mark.timeout(200)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, nano_model: Path) -> Iterator[WholeRun]:
+    root = tmp_path_factory.mktemp("deaths") / "run"
+    with whole_run(root, nano_model, train__steps=STEPS, eval__every=8) as run:
+        yield run
+
+
+def finished_samples(run: WholeRun) -> set[str]:
+    return {row[0] for row in run.query("SELECT sample_id FROM samples")}
+
+
+@pytest.mark.parametrize("name", ["gen-0", "learner", "coordinator"])
+def test_killed_part_ends_the_run_with_one_line(run: WholeRun, name: str) -> None:
+    run.start()
+    run.wait_steps(1)
+    pid = run.pid(name)
+    run.kill(pid)
+    ended = run.end(END_LIMIT_S)
+    assert ended.code == 1
+    line = ended.line()
+    for word in (name, f"pid {pid}", "SIGKILL", f"{name}.log", "--resume", str(run.root)):
+        assert word in line
+    status = run.status()
+    assert status.state == "failed"
+    assert name in (status.failure or "")
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+def test_kill_of_the_whole_run_at_any_moment_loses_no_sample(run: WholeRun, moment: int) -> None:
+    rng = random.Random(SEED + moment)
+    run.start()
+    run.wait_steps(1)
+    time.sleep(rng.uniform(0.0, 0.9))
+    run.kill_all()
+    assert run.end(END_LIMIT_S).code == -signal.SIGKILL
+    finished = finished_samples(run)
+    run.start()
+    run.wait_steps(1)
+    run.send(signal.SIGINT)
+    assert run.end(END_LIMIT_S).code == 0
+    assert finished <= finished_samples(run)
+
+
+def test_kill_of_the_supervisor_takes_everything_along(run: WholeRun) -> None:
+    run.start()
+    run.wait_steps(1)
+    assert len(run.living()) > 3  # the parts, and the jail below gen-0
+    run.send(signal.SIGKILL)
+    assert run.end(END_LIMIT_S).code == -signal.SIGKILL
+
+
+def test_run_that_died_often_finishes_with_nothing_lost_and_nothing_twice(run: WholeRun) -> None:
+    run.finish()
+    report = run.report()
+    assert report["steps"] == STEPS
+    keys = ("samples_lost", "samples_trained_twice", "samples_over_bound", "lost_to_rollback",
+            "tokens_discarded_for_age", "nonfinite_updates")  # fmt: skip
+    assert {key: report[key] for key in keys} == dict.fromkeys(keys, 0)
+    # The same from the rows themselves.
+    trained = Counter(
+        row[0]
+        for row in run.query(
+            "SELECT sample_id FROM batch_samples JOIN batches USING (ordinal)"
+            " WHERE state = 'consumed'"
+        )
+    )
+    assert set(trained.values()) == {1}
+    steps = [row[0] for row in run.query("SELECT step FROM batches WHERE state = 'consumed'")]
+    assert sorted(steps) == list(range(1, STEPS + 1))
+
+
+def test_version_is_never_used_again(run: WholeRun) -> None:
+    rows = run.query("SELECT packed, ordinal FROM versions ORDER BY created_unix_s")
+    versions = [PolicyVersion.unpack(packed) for packed, _ in rows]
+    assert len(set(versions)) == len(versions)
+    assert versions == sorted(versions)
+    ordinals = [ordinal for _, ordinal in rows]
+    assert ordinals == sorted(ordinals)
+
+
+def test_step_axis_of_every_curve_goes_on_without_doubles(run: WholeRun) -> None:
+    events = EventAccumulator(str(run.folder.tensorboard), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    assert "learner/loss" in tags
+    for tag in tags:
+        steps = [event.step for event in events.Scalars(tag)]
+        assert steps == sorted(set(steps)), tag
+    whole = [event.step for event in events.Scalars("learner/loss")]
+    assert whole == list(range(1, run.num_steps() + 1))

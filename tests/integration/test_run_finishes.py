@@ -1,0 +1,90 @@
+"""A whole run that nothing disturbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spade_async.ledger import LedgerReader
+from spade_async.types import PolicyVersion, Role
+from tests.support.whole_run import Ended, WholeRun, whole_run
+
+NOTHING_WRONG = {
+    "samples_lost": 0,
+    "samples_trained_twice": 0,
+    "samples_over_bound": 0,
+    "tokens_discarded_for_age": 0,
+    "lost_to_rollback": 0,
+    "nonfinite_updates": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, nano_model: Path
+) -> Iterator[tuple[WholeRun, Ended]]:
+    with whole_run(tmp_path_factory.mktemp("finished") / "run", nano_model) as run:
+        yield run, run.finish()
+
+
+@pytest.mark.timeout(150)
+def test_train_passes_its_steps_through_all_processes(finished: tuple[WholeRun, Ended]) -> None:
+    run, ended = finished
+    assert "held-out accuracy, weights 0.0 -> 0.4" in ended.out
+    status = run.status()
+    assert (status.state, status.step, status.steps, status.failure) == ("finished", 4, 4, None)
+    report = run.report()
+    assert {key: report[key] for key in NOTHING_WRONG} == NOTHING_WRONG
+    assert (report["steps"], report["restarts"]) == (4, 0)
+    assert report["designs"] >= 4
+    assert report["samples_trained"] > 0
+    assert report["wall_seconds"] > 0
+    assert [row["n"] for row in report["held_out"]] == [4, 4, 4, 4]
+
+
+def test_every_process_of_a_run_left_its_log_and_no_error(
+    finished: tuple[WholeRun, Ended],
+) -> None:
+    run, _ = finished
+    logs = {log.name: log.read_text() for log in run.folder.logs.glob("*.log")}
+    assert set(logs) == {"coordinator.log", "gen-0.log", "learner.log"}
+    assert [text for text in logs.values() if " ERROR " in text or "Traceback" in text] == []
+
+
+def test_a_finished_run_that_is_resumed_says_so_again(finished: tuple[WholeRun, Ended]) -> None:
+    run, _ = finished
+    before = run.report()
+    ended = run.finish()
+    assert "finished" in ended.out
+    after = run.report()
+    assert after["samples_trained"] == before["samples_trained"]
+    assert after["held_out"] == before["held_out"]
+    assert {key: after[key] for key in NOTHING_WRONG} == NOTHING_WRONG
+
+
+@pytest.mark.timeout(150)
+def test_bound_0_trains_every_token_under_the_version_just_before(
+    tmp_path: Path, nano_model: Path
+) -> None:
+    with whole_run(tmp_path / "run", nano_model, async__staleness=0, train__steps=3) as run:
+        run.finish()
+        with LedgerReader.open(run.folder.ledger) as ledger:
+            rows = ledger.query(
+                "SELECT b.branch, b.step, r.sample_id, r.staleness FROM batches b"
+                " JOIN batch_samples r USING (ordinal) WHERE b.state = 'consumed'"
+            )
+            assert {row[1] for row in rows} == {1, 2, 3}
+            assert {row[3] for row in rows} == {0}
+            roles = set()
+            for branch, step, sample_id, _ in rows:
+                sample = ledger.sample(sample_id)
+                assert sample is not None
+                roles.add(sample.role)
+                trace = ledger.trace(sample_id)
+                sampled = trace.versions[trace.loss_mask.astype(bool)]
+                assert set(sampled.tolist()) == {PolicyVersion(branch, step - 1).packed}
+        assert Role.AGENT.value in roles
+        report = run.report()
+        assert {key: report[key] for key in NOTHING_WRONG} == NOTHING_WRONG
