@@ -9,6 +9,7 @@ import time
 
 from spade_async.coordinator.core import Core
 from spade_async.telemetry.limits import LimitFactors, limiting
+from spade_async.telemetry.silence import Silence, sentence
 from spade_async.telemetry.status import ProcessStatus, RunStatus
 from spade_async.transport.messages import Heartbeat
 
@@ -26,12 +27,15 @@ class Watch:
         self.idle_shares: dict[str, float] = {}
         self.bound_wait_share: float | None = None
         self._told_level = False
+        generators = [f"gen-{i}" for i in range(core.config.generator.count)]
+        self._silence = Silence([*generators, "learner"])
         self.failure: str | None = None
 
     def heartbeat(self, beat: Heartbeat) -> None:
         """Keep the newest word of a part; totals of idle and busy time go to the counters."""
         before = self._beats.get(beat.name)
         self._beats[beat.name] = beat
+        self._silence.heard(beat.name)
         if beat.metrics.get("jail_full") == 0.0 and not self._told_level:
             self._told_level = True
             self._core.alert("the jail runs below its full level: `spade-async doctor` says why")
@@ -110,13 +114,14 @@ class Watch:
     def status(self, state: str, metrics: dict[str, float], pids: dict[str, int]) -> RunStatus:
         """The record that display and `status` show."""
         core = self._core
+        silent = self._silence.silent()
         processes = [
             ProcessStatus(
                 name=name,
                 pid=pids.get(name),
-                state=beat.state,
+                state="silent" if name in silent else beat.state,
                 waits_for=beat.waits_for,
-                oldest_wait_s=beat.oldest_wait_s,
+                oldest_wait_s=max(beat.oldest_wait_s, silent.get(name, 0.0)),
             )
             for name, beat in sorted(self._beats.items())
         ]
@@ -130,7 +135,7 @@ class Watch:
             processes=processes,
             episodes_per_hour=core.window.episodes_per_hour(),
             oldest_wait_seconds=None if oldest is None else oldest[1],
-            limited_by=self.limited_by(),
+            limited_by=sentence(silent) or self.limited_by(),
             alerts=core.alerts[-20:],
             metrics=metrics,
             updated_unix_s=time.time(),

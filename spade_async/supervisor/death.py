@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from spade_async.telemetry.status import RunStatus
 
 _TAIL_BYTES = 16 << 10
 _MAX_REASON_CHARS = 300
+_FULL_BYTES = 1 << 20
 _LOGGED_ERROR = re.compile(r" (?:ERROR|CRITICAL) \S+: (.*)")
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Busy|Exit)\b.*")
 
@@ -23,6 +25,9 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
     a log line, so it is taken when there is one.
     """
     advice = f"see {part.log}; go on with --resume --run-dir {run_dir}"
+    if _is_full(run_dir):
+        # What the part said may not even have reached its log.
+        advice = f"the disk of {run_dir} is full: free some space; {advice}"
     if status is not None and status.state == "failed" and status.failure:
         recorded = _one_line(status.failure)
         if "--resume" in recorded:
@@ -31,6 +36,13 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
     reason = _last_words(part.name, status) or last_error(part.log)
     because = f": {reason}" if reason else ""
     return f"{part.name} (pid {part.pid}) {how(part.returncode)}{because}; {advice}"
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _FULL_BYTES
+    except OSError:
+        return False
 
 
 def _last_words(name: str, status: RunStatus | None) -> str | None:

@@ -49,7 +49,7 @@ def take(root: Path, config: Config, *, resume: bool) -> LockedFolder:
         # Not inheritable: a child that outlives us for a moment must not hold the lock.
         lock_fd = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as cause:
-        raise _unusable(root, cause) from cause
+        raise unusable(root, cause) from cause
     try:
         _lock(lock_fd, root)
         _check_contents(folder, config, resume=resume)
@@ -60,7 +60,7 @@ def take(root: Path, config: Config, *, resume: bool) -> LockedFolder:
         dump_resolved(config, root)
     except OSError as cause:
         os.close(lock_fd)
-        raise _unusable(root, cause) from cause
+        raise unusable(root, cause) from cause
     except BaseException:
         os.close(lock_fd)
         raise
@@ -98,14 +98,17 @@ def write_info(folder: RunFolder, info: dict[str, Any]) -> None:
     os.replace(temporary, folder.info)
 
 
-def _unusable(root: Path, cause: OSError) -> RunFolderError:
+def unusable(root: Path, cause: OSError) -> RunFolderError:
+    """The one line for what the operating system refuses in a run folder."""
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         next_move = "choose a --run-dir you may write to"
     elif cause.errno in (errno.ENOSPC, errno.EDQUOT):
         next_move = "free some space or choose a --run-dir on another disk"
     else:
         next_move = "choose another --run-dir"
-    return RunFolderError(f"run folder {root} cannot be used: {cause.strerror}; {next_move}")
+    return RunFolderError(
+        f"run folder {root} cannot be used: {cause.strerror or cause}; {next_move}"
+    )
 
 
 def _lock(fd: int, root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -99,8 +100,10 @@ class ResourceMeter:
     def _write(self) -> None:
         target = resources_path(self._folder)
         temporary = target.with_suffix(".json.tmp")
-        temporary.write_text(json.dumps(asdict(self.totals()), indent=2) + "\n")
-        os.replace(temporary, target)
+        # Costs are told as well as can be: a full disk is named by whoever cannot do without it.
+        with contextlib.suppress(OSError):
+            temporary.write_text(json.dumps(asdict(self.totals()), indent=2) + "\n")
+            os.replace(temporary, target)
 
 
 def _added(before: float | None, now: float | None) -> float | None:

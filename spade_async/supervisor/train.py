@@ -6,6 +6,7 @@ then, whatever happened, nothing is left behind. What happens inside the loop is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -27,6 +28,7 @@ from spade_async.supervisor.processes import become_subreaper, sweep
 from spade_async.supervisor.resources import ResourceMeter
 from spade_async.supervisor.signals import Interrupts
 from spade_async.supervisor.watch import RunEnd, watch
+from spade_async.telemetry.silence import sentence
 from spade_async.telemetry.status import (
     ENDED_STATES,
     ProcessStatus,
@@ -43,6 +45,8 @@ from spade_async.weights.folder import (
     weights_folder,
 )
 
+_STATUS_TOO_OLD_S = 20.0
+"""The coordinator writes its status once a second; its start takes longest."""
 _BYTES_PER_CHECKPOINT_BYTE = 4
 """Weights and two optimiser moments in fp32, and room for the one being written."""
 
@@ -93,6 +97,8 @@ def train(
             become_subreaper()
             end = _locked_run(config, locked, interrupts, display, commands_for)
         return Outcome(end, root)
+    except OSError as cause:
+        raise run_folders.unusable(root, cause) from cause
     finally:
         sweep(os.getpid())
         locked.close()
@@ -120,7 +126,7 @@ def _locked_run(
         display.say(f"run folder {folder.root}")
         display.say(f"curves: tensorboard --logdir {folder.tensorboard}")
         end = _run(config, folder, info, interrupts, display, meter, lifeline, commands_for)
-    except SpadeError as error:
+    except (SpadeError, OSError) as error:
         _write_last_status(folder, "failed", str(error))
         raise
     finally:
@@ -167,7 +173,7 @@ def _run(
             meter.tick()
             status = read_status(folder.status)
             if status is not None:
-                display.show(status)
+                display.show(_with_silence(status))
 
         return watch(parts, folder, interrupts, on_tick=tick, say=display.say)
     finally:
@@ -211,16 +217,25 @@ def _show(folder: RunFolder, display: Display, status: RunStatus) -> None:
     display.show(status)
 
 
+def _with_silence(status: RunStatus) -> RunStatus:
+    """The coordinator cannot say that it hangs: its status gets old."""
+    silent_s = time.time() - status.updated_unix_s
+    if silent_s > _STATUS_TOO_OLD_S:
+        status.limited_by = sentence({"coordinator": silent_s}) or ""
+    return status
+
+
 def _write_last_status(folder: RunFolder, state: str, failure: str | None) -> None:
     """Say how the run ended when the coordinator could not."""
     status = read_status(folder.status) or RunStatus(state=state)
-    if status.state in ENDED_STATES and (failure is None or status.failure):
-        return
-    status.state = "stopped" if state == "interrupted" else state
-    status.failure = failure
+    if status.state not in ENDED_STATES or (failure is not None and not status.failure):
+        status.state = "stopped" if state == "interrupted" else state
+        status.failure = failure
     status.processes = []
     status.updated_unix_s = time.time()
-    write_status(folder.status, status)
+    # The line is printed in any case; a full disk must not replace it by a traceback.
+    with contextlib.suppress(OSError):
+        write_status(folder.status, status)
 
 
 def _check_room(config: Config, root: Path, model_folder: Path) -> None:
