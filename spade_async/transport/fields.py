@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spade_async.transport.messages import MESSAGES, Message
 
@@ -31,12 +32,26 @@ def _record_spec(record: type[Message]) -> RecordSpec:
     arrays: dict[str, np.dtype[Any]] = {}
     for field in fields(record):
         hint = hints[field.name]
-        if typing.get_origin(hint) is np.ndarray:
-            scalar = typing.get_args(typing.get_args(hint)[1])[0]
-            arrays[field.name] = np.dtype(scalar)
+        element = _element(hint)
+        if element is not None:
+            arrays[field.name] = element
         else:
             plain[field.name] = (_check(hint), str(field.type))
     return RecordSpec(record, plain, arrays)
+
+
+def _element(hint: Any) -> np.dtype[Any] | None:
+    """The element type of an ``NDArray[...]`` hint, None for any other hint."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    scalar: Any
+    if origin is NDArray:  # from numpy 2.5 on NDArray is a type alias that stays unexpanded
+        scalar = args[0]
+    elif origin is np.ndarray:
+        scalar = typing.get_args(args[1])[0]
+    else:
+        return None
+    element: np.dtype[Any] = np.dtype(scalar)
+    return element
 
 
 def _check(hint: Any) -> Check:
