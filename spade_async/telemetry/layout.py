@@ -8,58 +8,73 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 
 GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "Is self-play healthy": {
-        "regret": ("regret/mean", "regret/paid_mean"),
-        "regret classes": (
+        "regret": ("regret/mean",),
+        "solve rate: with hint, without": ("solve/with_hint", "solve/no_hint"),
+        "frontier, mastered, out of reach": (
             "regret/frontier_share",
             "regret/mastered_share",
             "regret/out_of_reach_share",
         ),
-        "solve rate": ("solve/no_hint", "solve/with_hint"),
-        "validity": ("designer/validity", "designer/validity_window"),
-        "rejected by stage": ("validity/stage/.*",),
-        "skeletons per batch": ("designer/skeletons_per_batch",),
+        "held-out accuracy": ("eval/accuracy",),
+        "regret paid (after leaks)": ("regret/paid_mean",),
         "hint leaks": ("designer/leak_share",),
+        "skeletons per batch": ("designer/skeletons_per_batch",),
+        "validity (last 200 designs)": ("designer/validity_window",),
     },
     "What is played": {
-        "families": ("mix/family/.*",),
         "levels": ("mix/level/.*",),
         "mean of numeric labels": ("labels/mean/.*",),
-        "held out": ("eval/accuracy", "eval/level/.*"),
+        "held-out accuracy by level": ("eval/level/.*",),
+        "families": ("mix/family/.*",),
+        "validity in the step": ("designer/validity",),
+        "rejected by stage": ("validity/stage/.*",),
+        "designer reward": ("designer/reward_mean",),
+        "refused by quota": ("designer/quota_refused",),
     },
     "Off-policy": {
-        "staleness": (
-            "staleness/agent_mean",
-            "staleness/agent_max",
-            "staleness/designer_mean",
-            "staleness/designer_max",
-        ),
-        "importance ratio": ("learner/ratio_mean", "learner/ratio_max", "learner/ratio_mean_.*"),
-        "clip share and ESS": ("learner/clip_share", "learner/ess"),
-        "KL": ("learner/kl_generator", "learner/kl_to_start"),
+        "agent age: largest, mean": ("staleness/agent_max", "staleness/agent_mean"),
+        "designer age: largest, mean": ("staleness/designer_max", "staleness/designer_mean"),
+        "importance ratio: mean by role": ("learner/ratio_mean_.*",),
+        "importance ratio: largest": ("learner/ratio_max",),
+        "clip share": ("learner/clip_share",),
+        "effective sample size": ("learner/ess",),
+        "KL to the generator": ("learner/kl_generator",),
+        "KL to the start": ("learner/kl_to_start",),
     },
     "Learner": {
         "loss": ("learner/loss",),
         "gradient norm": ("learner/grad_norm",),
-        "entropy": ("learner/entropy_agent", "learner/entropy_designer"),
-        "seconds": (
-            "learner/step_s",
-            "learner/update_s",
-            "learner/publish_s",
-            "learner/checkpoint_s",
-        ),
-        "samples": ("learner/samples", "learner/samples_zero_advantage"),
+        "entropy: agent, designer": ("learner/entropy_agent", "learner/entropy_designer"),
+        "samples: all, zero advantage": ("learner/samples", "learner/samples_zero_advantage"),
+        "seconds: step, update": ("learner/step_s", "learner/update_s"),
+        "seconds: checkpoint, publish": ("learner/checkpoint_s", "learner/publish_s"),
+        "trained tokens per step": ("learner/tokens",),
+        "updates set aside": ("learner/nonfinite",),
     },
     "Speed": {
-        "episodes per hour": ("rate/episodes_per_hour", "rate/designs_per_hour"),
-        "tokens per second": ("generator/tokens_per_s", "learner/tokens_per_s"),
-        "idle share": ("generator/idle_share", "learner/idle_share"),
-        "jail latency": ("jail/p50_s", "jail/p99_s"),
+        "episodes per hour": ("rate/episodes_per_hour",),
+        "designs per hour": ("rate/designs_per_hour",),
+        "generator tokens/s": ("generator/tokens_per_s",),
+        "learner tokens/s": ("learner/tokens_per_s",),
+        "generator idle share": ("generator/idle_share",),
+        "learner idle share": ("learner/idle_share",),
+        "jail seconds: p99, p50": ("jail/p99_s", "jail/p50_s"),
         "jail outcomes": ("jail/outcome/.*",),
-        "queues": ("queue/ready_.*", "queue/outstanding_.*"),
-        "queue age": ("queue/oldest_age_s",),
+        "agent groups: outstanding, ready": ("queue/outstanding_agent", "queue/ready_agent"),
+        "designer groups: outstanding, ready": (
+            "queue/outstanding_designer",
+            "queue/ready_designer",
+        ),
+        "oldest group (s)": ("queue/oldest_age_s",),
+        "swap pause (s)": ("generator/swap_pause_s",),
     },
 }
-"""Category -> chart -> regular expressions of tags."""
+"""Category -> chart -> regular expressions of tags.
+
+TensorBoard gives all lines of one run the same colour, so a chart holds lines that keep apart (or
+one). A category holds a multiple of four charts, a full row on a wide screen, and twelve at most,
+one page.
+"""
 
 
 def layout() -> layout_pb2.Layout:

@@ -152,7 +152,7 @@ METRICS: dict[str, Metric] = {
 
 TEXTS: dict[str, Metric] = {
     "environments/<slot>": _m(
-        "text", "Newest environments with hint and transcript; slots 0 to 7."
+        "text", "Newest environments: hint, both transcripts, source; slots 0 to 7."
     ),
     "run/config": Metric("text", LEARNER_STEP, "Resolved configuration of the run."),
 }

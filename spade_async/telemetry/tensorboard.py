@@ -109,13 +109,19 @@ class EventWriter:
     ) -> None:
         """Show one new environment in the ring of text tags ``environments/0..7``.
 
-        All texts are untrusted: they are escaped and shown as written, never as Markdown.
+        What was played comes before the source: TensorBoard shows only the top of a long text
+        before one has to scroll. All texts are untrusted: they are escaped and shown as written,
+        never as Markdown.
         """
-        blocks = [f"{html.escape(note)}\n" if note else ""]
-        for title, body in (("source", source), ("hint", hint), ("transcript", transcript)):
-            shown = "(none)" if body is None else html.escape(body[: _MAX_TEXT_CHARS // 4])
-            blocks.append(f"**{title}**\n\n<pre>{shown}</pre>\n")
-        self.text(step, f"environments/{self._environments % RING}", "\n".join(blocks))
+        blocks = [f"<p><strong>{_escaped(note, 500)}</strong></p>"] if note else []
+        for title, body, limit in (
+            ("hint", hint, 2_000),
+            ("transcript", transcript, 8_000),
+            ("source", source, 8_000),
+        ):
+            shown = "(none)" if body is None else _escaped(body, limit)
+            blocks.append(f"<p><strong>{title}</strong></p>\n\n<pre>{shown}</pre>")
+        self.text(step, f"environments/{self._environments % RING}", "\n\n".join(blocks))
         self._environments += 1
 
     def hparams(self, values: Mapping[str, Any]) -> None:
@@ -145,6 +151,13 @@ def _known(tag: str) -> str:
     if metric is None:
         raise ValueError(f"metric {tag!r} is not in the catalog: name it in telemetry/metrics.py")
     return f"{metric.text} Unit: {metric.unit}. X-axis: {metric.axis}."
+
+
+def _escaped(text: str, limit: int) -> str:
+    # Cut after escaping: a text that grows must not push the closing tag over the limit of
+    # `text()`, or the rest of it would be read as Markdown (which can load images).
+    shown = html.escape(text, quote=False)
+    return shown if len(shown) <= limit else f"{shown[:limit]}\n... (cut)"
 
 
 def _layout_summary() -> summary_pb2.Summary:

@@ -89,6 +89,23 @@ def test_ring_holds_the_newest_environments_as_escaped_text(tmp_path: Path) -> N
     assert "(none)" in text
 
 
+@pytest.mark.filterwarnings("ignore:html5lib:DeprecationWarning")
+def test_a_hostile_environment_is_never_read_as_markdown(tmp_path: Path) -> None:
+    from tensorboard.plugin_util import markdown_to_safe_html
+
+    hostile = "<" * 9_000 + "\n\n</pre>\n\n![x](http://a.example/x.png)\n\n"
+    image = "![x](http://a.example/x.png) **b**"
+    writer = EventWriter(tmp_path)
+    writer.environment(1, source=hostile, hint=image, transcript=hostile, note=image)
+    writer.close()
+    (event,) = read(tmp_path).Tensors("environments/0")
+    shown = markdown_to_safe_html(event.tensor_proto.string_val[0].decode())
+    assert "<img" not in shown
+    assert shown.count("<pre>") == shown.count("</pre>") == 3
+    assert "**b**" in shown
+    assert "(cut)" in shown
+
+
 def test_histogram_counts_every_value(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path)
     writer.histogram(1, "hist/regret", [0.0, 0.5, 1.0, math.nan])

@@ -51,3 +51,7 @@ def test_layout_shows_only_tags_of_the_catalog() -> None:
                 one = tag.replace("eval/level/.*", "eval/level/1/accuracy").replace("/.*", "/load")
                 matches = [name for name in METRICS if re.fullmatch(tag, name)]
                 assert matches or find(one) is not None, tag
+
+
+def test_layout_fills_whole_rows_and_one_page() -> None:
+    assert all(len(charts) in (4, 8, 12) for charts in GROUPS.values())
