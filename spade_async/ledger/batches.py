@@ -98,9 +98,9 @@ class BatchWrites(BatchReads):
         """
         rows = tuple(samples)
         other = self._db.row(
-            "SELECT ordinal, state FROM batches WHERE state = 'planned' AND ordinal != ?1"
-            " OR ordinal = ?1 AND state != 'planned'",
-            (ordinal,),
+            "SELECT ordinal, state FROM batches WHERE state = 'planned' AND ordinal != ?"
+            " OR ordinal = ? AND state != 'planned'",
+            (ordinal, ordinal),
         )
         if other is not None:
             raise self._error(f"cannot plan batch {ordinal}: batch {other[0]} is {other[1]}")
@@ -166,9 +166,9 @@ class BatchWrites(BatchReads):
         if sorted(report.sample_ids) != sorted(row.sample_id for row in plan.samples):
             raise self._error(f"report of {version} names other samples than batch {ordinal}")
         marked = self._db.execute(
-            "UPDATE samples SET trained_ordinal = ?1, unused_reason = NULL WHERE trained_ordinal"
-            " IS NULL AND sample_id IN (SELECT sample_id FROM batch_samples WHERE ordinal = ?1)",
-            (ordinal,),
+            "UPDATE samples SET trained_ordinal = ?, unused_reason = NULL WHERE trained_ordinal"
+            " IS NULL AND sample_id IN (SELECT sample_id FROM batch_samples WHERE ordinal = ?)",
+            (ordinal, ordinal),
         )
         if marked != len(plan.samples):
             raise self._error(
@@ -242,9 +242,9 @@ class BatchWrites(BatchReads):
         for sample_id in sample_ids:
             row = self._db.row(
                 "SELECT trained_ordinal, (SELECT b.ordinal FROM batch_samples s"
-                "  JOIN batches b USING (ordinal) WHERE s.sample_id = ?1"
-                "  AND b.state IN ('planned', 'replay')) FROM samples WHERE sample_id = ?1",
-                (sample_id,),
+                "  JOIN batches b USING (ordinal) WHERE s.sample_id = ?"
+                "  AND b.state IN ('planned', 'replay')) FROM samples WHERE sample_id = ?",
+                (sample_id, sample_id),
             )
             if row is None:
                 raise self._error(f"sample {sample_id!r} was never recorded")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from spade_async.errors import LedgerError
 from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
 
 _LOG = logging.getLogger(__name__)
+
+Values = Sequence[Any] | Mapping[str, Any]
+"""In the order of the ``?``, or by the names of the ``:name`` of a statement."""
 
 _NETWORK_TYPES = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs")
@@ -54,12 +57,12 @@ class Connection:
         self.path = path
         self.raw = raw
 
-    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+    def rows(self, sql: str, values: Values = ()) -> list[sqlite3.Row]:
         """All rows of a SELECT."""
         with ledger_errors(self.path, "reading"):
             return self.raw.execute(sql, values).fetchall()
 
-    def row(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
+    def row(self, sql: str, values: Values = ()) -> sqlite3.Row | None:
         """First row of a SELECT, or None."""
         with ledger_errors(self.path, "reading"):
             found: sqlite3.Row | None = self.raw.execute(sql, values).fetchone()

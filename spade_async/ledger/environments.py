@@ -38,9 +38,14 @@ class EnvironmentReads:
             with_estimate: only those with a regret (what memory is refilled from).
         """
         rows = self._db.rows(
-            f"{_SELECT} WHERE (?1 IS NULL OR e.origin = ?1)"
-            " AND (NOT ?2 OR e.estimate_json IS NOT NULL) ORDER BY e.rowid DESC LIMIT ?3",
-            (origin, with_estimate, -1 if limit is None else limit),
+            f"{_SELECT} WHERE (:origin IS NULL OR e.origin = :origin)"
+            " AND (NOT :with_estimate OR e.estimate_json IS NOT NULL)"
+            " ORDER BY e.rowid DESC LIMIT :limit",
+            {
+                "origin": origin,
+                "with_estimate": with_estimate,
+                "limit": -1 if limit is None else limit,
+            },
         )
         return [_environment(row) for row in rows]
 

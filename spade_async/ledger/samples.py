@@ -40,9 +40,10 @@ class SampleReads:
         number = 0
         while True:
             rows = self._db.rows(
-                "SELECT * FROM samples WHERE number > ?1 AND (?2 IS NULL OR role = ?2)"
-                " AND (?3 IS NULL OR purpose = ?3) ORDER BY number LIMIT 2000",
-                (number, role, purpose),
+                "SELECT * FROM samples WHERE number > :number"
+                " AND (:role IS NULL OR role = :role)"
+                " AND (:purpose IS NULL OR purpose = :purpose) ORDER BY number LIMIT 2000",
+                {"number": number, "role": role, "purpose": purpose},
             )
             if not rows:
                 return
