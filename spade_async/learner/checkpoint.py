@@ -11,7 +11,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -90,17 +91,31 @@ def load_checkpoint(folder: Path, config: LearnerConfig) -> LearnerState:
     """
     if not folder.is_dir():
         raise WeightsError(f"checkpoint {folder} does not exist: resume from another run folder")
-    with boundary(WeightsError, f"loading checkpoint {folder}"):
+    with _or_fall_back(folder):
         facts = json.loads((folder / STATE_FACTS).read_text())
-        if facts.get("schema") != SCHEMA:
-            raise WeightsError(
-                f"checkpoint {folder} has schema {facts.get('schema')}, this code reads {SCHEMA}"
-            )
+    if facts.get("schema") != SCHEMA:
+        raise WeightsError(
+            f"checkpoint {folder} has schema {facts.get('schema')}, this code reads {SCHEMA}: "
+            "use the version that wrote it"
+        )
+    with _or_fall_back(folder):
         version = PolicyVersion(int(facts["branch"]), int(facts["step"]))
         state = LearnerState.create(folder, config, version)
         tensors = load_file(folder / STATE_TENSORS)
         _restore(state, tensors)
     return state
+
+
+@contextmanager
+def _or_fall_back(folder: Path) -> Iterator[None]:
+    """What is wrong with a checkpoint, and how to go on without it."""
+    try:
+        with boundary(WeightsError, f"checkpoint {folder} cannot be loaded"):
+            yield
+    except WeightsError as cause:
+        raise WeightsError(
+            f"{cause}; move {folder.name} away to fall back to the checkpoint before it"
+        ) from cause
 
 
 def sweep(root: Path) -> None:

@@ -12,10 +12,12 @@ from spade_async.supervisor.parts import Part
 from spade_async.telemetry.status import RunStatus
 
 _TAIL_BYTES = 16 << 10
-_MAX_REASON_CHARS = 300
+_MAX_REASON_CHARS = 500
 _FULL_BYTES = 1 << 20
 _LOGGED_ERROR = re.compile(r" (?:ERROR|CRITICAL) \S+: (.*)")
-_EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Busy|Exit)\b.*")
+_EXCEPTION_LINE = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Interrupt|Failure|Busy|Exit)\b.*)"
+)
 
 
 def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
@@ -69,14 +71,15 @@ def how(returncode: int | None) -> str:
 
 
 def last_error(log: Path) -> str | None:
-    """The last line of a log that looks like an error, cut at 300 characters; None without one."""
+    """The last line of a log that looks like an error, cut at 500 characters; None without one."""
     lines = [line for line in _tail(log) if line.strip()]
     for line in reversed(lines):
         logged = _LOGGED_ERROR.search(line)
         if logged:
             return _one_line(logged.group(1))
-        if _EXCEPTION_LINE.match(line):
-            return _one_line(line)
+        raised = _EXCEPTION_LINE.match(line)
+        if raised:
+            return _one_line(raised.group(1))
     return None
 
 

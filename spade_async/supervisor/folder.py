@@ -142,6 +142,11 @@ def _check_contents(folder: RunFolder, config: Config, *, resume: bool) -> None:
             f"nothing to resume in {folder.root}: it has no {folder.config.name}; "
             "start it without --resume"
         )
+    if not folder.ledger.exists() and folder.checkpoints.exists():
+        raise RunFolderError(
+            f"run folder {folder.root} has checkpoints and no {folder.ledger.name}: restore that "
+            "file, or start anew in another --run-dir"
+        )
     changed = differences(load_resolved(folder.root), config)
     if changed:
         shown = "; ".join(changed[:_MAX_NAMED_KEYS])

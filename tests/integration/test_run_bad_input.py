@@ -1,0 +1,270 @@
+"""Bad input at the command line: one clear line, an exit code, nothing lost, no traceback."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spade_async.config.run_folder import RunFolder
+from tests.support.whole_run import CONFIG, ROOT, SMALL, Ended, WholeRun, sets, spade, whole_run
+
+NOBODY = 65534
+COULD_NOT_START = 2
+pytestmark = pytest.mark.timeout(150)
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, nano_model: Path) -> Iterator[WholeRun]:
+    """A run of one step that could go on; tests work on copies of its folder."""
+    with whole_run(tmp_path_factory.mktemp("stopped") / "run", nano_model, train__steps=1) as run:
+        run.finish()
+        yield run
+
+
+@pytest.fixture
+def copy(stopped: WholeRun, tmp_path: Path) -> Iterator[WholeRun]:
+    root = tmp_path / "run"
+    shutil.copytree(stopped.root, root)
+    with whole_run(root, stopped.values["model.path"], train__steps=1) as run:
+        yield run
+
+
+def refused(*arguments: str | Path, code: int = COULD_NOT_START) -> str:
+    """The line of a command that is refused."""
+    ended = spade(*arguments)
+    assert ended.code == code
+    return ended.line()
+
+
+def train(root: Path, *arguments: str | Path) -> Ended:
+    return spade("train", CONFIG, *sets(SMALL), "--run-dir", root, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("learner.grad_clipp=1", ("learner.grad_clipp", 'grad_clip"')),
+        ("lerner.lr=1", ("lerner", "learner")),
+        ("async.agent_bound=-1", ("async.agent_bound", "-1", ">= 0")),
+        ("learner.lr=fast", ("learner.lr", "fast")),
+        ("train.steps=1e99", ("train.steps", "1e99")),
+        ("designer.group_size=200", ("agent.groups_per_step", "designer.group_size=200")),
+        ("model.path=/no/such/model", ("model.path", "/no/such/model", "no such folder")),
+    ],
+)
+def test_bad_setting_is_one_line_and_makes_no_folder(
+    tmp_path: Path, setting: str, words: tuple[str, ...]
+) -> None:
+    root = tmp_path / "run"
+    line = refused("train", CONFIG, "--set", setting, "--run-dir", root)
+    for word in words:
+        assert word in line
+    assert not root.exists()
+
+
+def damaged_model(model: Path, folder: Path, damage: str) -> Path:
+    shutil.copytree(model, folder)
+    weights = folder / "model.safetensors"
+    tokenizer = folder / "tokenizer.json"
+    if damage == "cut weights":
+        os.truncate(weights, weights.stat().st_size // 2)
+    elif damage == "no weights":
+        weights.unlink()
+    elif damage == "no tokenizer":
+        tokenizer.unlink()
+        (folder / "tokenizer_config.json").unlink()
+    elif damage == "no config":
+        (folder / "config.json").unlink()
+    elif damage == "other tokenizer":
+        text = json.loads(tokenizer.read_text())
+        text["version"] = "1.0 "
+        tokenizer.write_text(json.dumps(text))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("cut weights", ("model.safetensors is damaged", "copy it again")),
+        ("no weights", ("it has no weights",)),
+        ("no tokenizer", ("it has no tokenizer",)),
+        ("no config", ("it has no config.json",)),
+    ],
+)
+def test_damaged_model_folder_is_one_line_and_makes_no_folder(
+    tmp_path: Path, nano_model: Path, damage: str, words: tuple[str, ...]
+) -> None:
+    folder = damaged_model(nano_model, tmp_path / "model", damage)
+    line = train(tmp_path / "run", "--set", f"model.path={folder}").line()
+    for word in (str(folder), *words):
+        assert word in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_with_another_tokenizer_is_one_line(tmp_path: Path, nano_model: Path) -> None:
+    folder = damaged_model(nano_model, tmp_path / "model", "other tokenizer")
+    with whole_run(tmp_path / "run", folder) as run:
+        run.start()
+        ended = run.end(60.0)
+    assert ended.code != 0
+    assert "tokenizer" in ended.line()
+
+
+def test_folder_of_a_live_run_is_refused(tmp_path: Path, nano_model: Path) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    with RunFolder(root).lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        for more in ((), ("--resume",)):
+            ended = train(root, "--set", f"model.path={nano_model}", *more)
+            assert ended.code == COULD_NOT_START
+            assert f"in use by a live run (pid {os.getpid()})" in ended.line()
+        assert [entry.name for entry in root.iterdir()] == ["lock"]
+
+
+def contents(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+def test_folder_with_a_run_needs_resume_and_its_own_configuration(copy: WholeRun) -> None:
+    before = contents(copy.root)
+    model = ("--set", f"model.path={copy.values['model.path']}", "--set", "train.steps=1")
+    ended = train(copy.root, *model)
+    assert ended.code == COULD_NOT_START
+    assert "is not empty: add --resume" in ended.line()
+    ended = train(copy.root, *model, "--set", "learner.lr=0.5", "--resume")
+    assert ended.code == COULD_NOT_START
+    assert "learner.lr" in ended.line()
+    ended = train(copy.root.parent / "empty", *model, "--resume")
+    assert ended.code == COULD_NOT_START
+    assert "nothing to resume" in ended.line()
+    assert contents(copy.root) == before
+
+
+@as_root
+def test_folder_without_permission_is_one_line(tmp_path: Path) -> None:
+    """Somebody who may read everything that is needed, and write nothing."""
+    # Imports first: the interpreter's own files may be hidden from that user.
+    program = (
+        "import os, sys; from spade_async.cli import main; import spade_async.commands.train;"
+        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY});"
+        "sys.argv = ['spade-async', *sys.argv[1:]]; main()"
+    )
+    root = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "train", str(CONFIG), "--run-dir", str(root)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    ended = Ended(done.returncode, done.stdout, done.stderr)
+    assert ended.code == COULD_NOT_START
+    assert f"run folder {root} cannot be used: Permission denied" in ended.line()
+    assert not root.exists()
+
+
+def test_cut_ledger_is_one_line_and_is_left_as_it_is(copy: WholeRun) -> None:
+    ledger = copy.folder.ledger
+    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+        (copy.root / name).unlink(missing_ok=True)
+    os.truncate(ledger, ledger.stat().st_size // 2)
+    before = ledger.read_bytes()
+    copy.start()
+    ended = copy.end(60.0)
+    assert ended.code != 0
+    line = ended.line()
+    assert "ledger.sqlite" in line
+    assert "damaged" in line or "malformed" in line
+    assert ledger.read_bytes() == before
+    line = refused("report", copy.root)
+    assert "ledger.sqlite" in line
+
+
+def test_lost_ledger_is_one_line_and_nothing_starts_from_scratch(copy: WholeRun) -> None:
+    copy.folder.ledger.unlink()
+    before = contents(copy.root)
+    copy.start()
+    ended = copy.end(60.0)
+    assert ended.code == COULD_NOT_START
+    assert "checkpoints and no ledger.sqlite" in ended.line()
+    assert contents(copy.root) == before
+
+
+def test_damaged_checkpoint_is_one_line_that_names_it(copy: WholeRun) -> None:
+    (newest,) = copy.folder.checkpoints.iterdir()
+    for file in newest.glob("*.safetensors"):
+        os.truncate(file, file.stat().st_size // 2)
+    copy.start()
+    ended = copy.end(60.0)
+    assert ended.code != 0
+    line = ended.line()
+    for word in (str(newest), f"move {newest.name} away", "fall back"):
+        assert word in line
+
+
+def test_lost_checkpoints_fall_back_to_the_start_model(copy: WholeRun) -> None:
+    shutil.rmtree(copy.folder.checkpoints)
+    copy.finish()
+    report = copy.report()
+    assert (report["steps"], report["samples_lost"], report["samples_trained_twice"]) == (1, 0, 0)
+
+
+def in_mounts(script: str, run: WholeRun) -> Ended:
+    """The run's command after some mounts in a mount namespace of its own."""
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{script} && exec "$@"', "sh", *run.command],
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90,
+        env={key: value for key, value in os.environ.items() if key != "XDG_RUNTIME_DIR"},
+        check=False,
+    )  # fmt: skip
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def can_mount() -> bool:
+    if os.getuid() != 0 or shutil.which("unshare") is None:
+        return False
+    probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs the right to mount")
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("mount -t tmpfs -o size=64k tmpfs /dev/shm", ("/dev/shm", "MiB", "run_folder")),
+        ("mount -t tmpfs -o mode=0555,ro tmpfs /dev/shm", ("/dev/shm", "run_folder")),
+        ("mount -t tmpfs -o ro tmpfs /tmp", ("socket folder in /tmp", "Read-only")),
+    ],
+    ids=["small-shm", "read-only-shm", "read-only-tmp"],
+)
+def test_missing_place_outside_the_run_folder_is_one_line(
+    nano_model: Path, script: str, words: tuple[str, ...]
+) -> None:
+    # Not below /tmp, which one of the cases hides.
+    place = ROOT / "target" / f"places-{os.getpid()}"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(nano_model, place / "model")
+    try:
+        with whole_run(place / "run", place / "model") as run:
+            ended = in_mounts(script, run)
+            assert ended.code == COULD_NOT_START
+            line = ended.line()
+            for word in words:
+                assert word in line
+            assert run.status().state == "failed"
+    finally:
+        shutil.rmtree(place)
