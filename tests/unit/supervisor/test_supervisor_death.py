@@ -57,7 +57,7 @@ def test_line_stays_one_bounded_line(tmp_path: Path) -> None:
     line = death_line(dead(tmp_path / "none.log", 1), status, tmp_path)
     assert "\n" not in line
     assert "\x1b" not in line
-    assert len(line) < 600
+    assert len(line) < 800
 
 
 def test_log_without_errors_gives_no_reason(tmp_path: Path) -> None:
