@@ -15,7 +15,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "regret/mastered_share",
             "regret/out_of_reach_share",
         ),
-        "held-out accuracy": ("eval/accuracy",),
+        "held-out accuracy by level": ("eval/level/.*",),
         "regret paid (after leaks)": ("regret/paid_mean",),
         "hint leaks": ("designer/leak_share",),
         "skeletons per batch": ("designer/skeletons_per_batch",),
@@ -24,11 +24,11 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "What is played": {
         "levels": ("mix/level/.*",),
         "mean of numeric labels": ("labels/mean/.*",),
-        "held-out accuracy by level": ("eval/level/.*",),
-        "families": ("mix/family/.*",),
+        "designer reward": ("designer/reward_mean",),
         "validity in the step": ("designer/validity",),
         "rejected by stage": ("validity/stage/.*",),
-        "designer reward": ("designer/reward_mean",),
+        "families": ("mix/family/.*",),
+        "held-out accuracy, all levels": ("eval/accuracy",),
         "refused by quota": ("designer/quota_refused",),
     },
     "Off-policy": {
