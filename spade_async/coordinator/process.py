@@ -65,6 +65,8 @@ class Coordinator:
         self._watch = Watch(self.core)
         self._tensorboard = EventWriter(folder.tensorboard, self._resumed.purge_step)
         self._tensorboard.hparams(flat(config))
+        shown = config.model_dump_json(indent=2, by_alias=True)
+        self._tensorboard.text(self.core.step, "run/config", f"```\n{shown}\n```")
         self._steps = StepLoop(self.core, self._watch, self._publisher, self._tensorboard, hub)
         self._pids: dict[str, int] = {"coordinator": os.getpid()}
         self._waiting_generators: list[str] = []

@@ -154,7 +154,9 @@ class StepLoop:
         """The newest environments with hint and both transcripts, as text."""
         while self._core.newest:
             play, estimate = self._core.newest.popleft()
-            texts = [f"--- {arm} ---\n{shown.transcript}" for arm, shown in play.shown.items()]
+            texts = [
+                f"--- {arm} ---\n{shown.transcript}" for arm, shown in sorted(play.shown.items())
+            ]
             hinted = play.shown.get(Arm.WITH_HINT)
             labels = ", ".join(f"{name} {value}" for name, value in play.environment.labels)
             self._tensorboard.environment(

@@ -27,6 +27,8 @@ class StepWindow:
         self._recent_validity: deque[bool] = deque(maxlen=VALIDITY_WINDOW)
         self._episode_times: deque[float] = deque(maxlen=100_000)
         self._started_s = time.monotonic()
+        self._seen_stages: set[str] = set()
+        self._seen_labels: dict[str, set[str]] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -53,6 +55,7 @@ class StepWindow:
         self._num_designs += 1
         if stage is not None:
             self._stages[stage] += 1
+            self._seen_stages.add(stage)
         else:
             self._leaks.append(leak_share)
 
@@ -75,6 +78,7 @@ class StepWindow:
         """One designed environment went into play."""
         for name, value in labels:
             self._labels.setdefault(name, Counter())[value] += 1
+            self._seen_labels.setdefault(name, set()).add(value)
 
     def episode(self, arm: str, episode_return: float | None, num_tokens: int) -> None:
         """One episode is in the ledger."""
@@ -137,14 +141,16 @@ class StepWindow:
             found[f"regret/{kind}_share"] = mean(
                 float(e.regret_class is kind) for e in self._estimates
             )
-        for stage, count in self._stages.items():
-            found[f"validity/stage/{stage}"] = float(count)
+        if self._valid:
+            # A stage seen before and not now is a true zero; one never seen stays absent.
+            for stage in self._seen_stages:
+                found[f"validity/stage/{stage}"] = float(self._stages[stage])
         for outcome, count in self._jail.items():
             found[f"jail/outcome/{outcome}"] = float(count)
         for name, values in self._labels.items():
             total = sum(values.values())
-            for value, count in values.items():
-                found[f"mix/{name}/{value}"] = count / total
+            for value in self._seen_labels[name]:
+                found[f"mix/{name}/{value}"] = values[value] / total
             if all(v.isdigit() for v in values):
                 found[f"labels/mean/{name}"] = sum(int(v) * n for v, n in values.items()) / total
         self._clear()
