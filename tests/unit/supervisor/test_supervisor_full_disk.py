@@ -24,7 +24,7 @@ def test_death_on_a_full_disk_says_so_whatever_the_log_holds(
     part = cast(
         Part, SimpleNamespace(name="learner", pid=7, returncode=1, log=tmp_path / "learner.log")
     )
-    assert "full" not in death_line(part, None, tmp_path)
+    assert "free some space" not in death_line(part, None, tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 30, 1 << 30, 0))
     assert f"the disk of {tmp_path} is full: free some space" in death_line(part, None, tmp_path)
 
