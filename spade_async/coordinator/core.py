@@ -55,6 +55,8 @@ class Core:
     branch: int = 0
     step: int = 0
     """Learner step of the newest weights, (branch, step)."""
+    shown_step: int = 0
+    """Last learner step whose events are on disk; what is newer is written again on a resume."""
     waits_for: str = ""
     """What the next batch waits for, by name."""
     is_stopping: bool = False
@@ -88,6 +90,7 @@ class Core:
             "quota": self.quota.state(),
             "counters": dict(self.counters),
             "next_number": self.next_number,
+            "shown_step": self.shown_step,
         }
         for key, value in state.items():
             if self._saved.get(key) != value:

@@ -68,6 +68,7 @@ class Coordinator:
         shown = config.model_dump_json(indent=2, by_alias=True)
         self._tensorboard.text(self.core.step, "run/config", f"```\n{shown}\n```")
         self._steps = StepLoop(self.core, self._watch, self._publisher, self._tensorboard, hub)
+        self._steps.show_again()
         self._pids: dict[str, int] = {"coordinator": os.getpid()}
         self._waiting_generators: list[str] = []
         self._in_training: Plan | None = None

@@ -47,7 +47,7 @@ class Resumed:
     replay: list[Plan] = field(default_factory=list)
     """Batches to be trained first, in this composition."""
     purge_step: int | None = None
-    """TensorBoard events at or after this step are of an abandoned past."""
+    """TensorBoard events at or after this step are of an abandoned past, or may be missing."""
 
 
 def rebuild(config: Config, folder: RunFolder, hub: Hub) -> Resumed:
@@ -129,6 +129,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
     core.counters = Counter(ledger.get_state("counters") or {})
     core.counters["resumes"] += 1
     core.next_number = int(ledger.get_state("next_number") or 0)
+    core.shown_step = min(int(ledger.get_state("shown_step") or 0), core.step)
     with ledger.transaction():
         replay = [_replayed(core, batch, newest + i) for i, batch in enumerate(batches)]
         for plan in replay:
@@ -153,7 +154,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         core=core,
         learner=learner,
         replay=replay,
-        purge_step=core.step + 1,
+        purge_step=core.shown_step + 1,
     )
 
 

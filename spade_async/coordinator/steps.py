@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 
 from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.core import Core
@@ -75,6 +76,8 @@ class StepLoop:
         self._release(plan.group_ids)
         self._tensorboard.scalars(report.step, metrics)
         self._show(report.step)
+        self._tensorboard.flush()
+        core.shown_step = report.step
         self.newest.update(metrics)
         self._publisher.announce(
             WeightsPublished(version=version.packed, location=report.location, digest=report.digest)
@@ -84,7 +87,6 @@ class StepLoop:
     def scored(self, result: EvalResult) -> None:
         """Store and plot a held-out evaluation (inside the caller's transaction)."""
         core = self._core
-        tags: dict[str, float] = {}
         for level, (n, accuracy, error) in result.levels.items():
             core.ledger.add_eval(
                 core.versions.ordinal(result.version.packed) or 0,
@@ -94,13 +96,32 @@ class StepLoop:
                 accuracy,
                 error,
             )
-            tags[f"eval/level/{level}/accuracy"] = accuracy
-        total = sum(n for n, _, _ in result.levels.values())
-        if total:
-            tags["eval/accuracy"] = sum(n * a for n, a, _ in result.levels.values()) / total
+        tags = _eval_tags({level: scores[:2] for level, scores in result.levels.items()})
         self._tensorboard.scalars(result.step, tags)
+        self._tensorboard.flush()
         self.newest.update(tags)
         log.info("evaluation of version %s: %s", result.version, tags)
+
+    def show_again(self) -> None:
+        """Write the points of committed steps that a killed coordinator may not have written.
+
+        The reader has purged everything after `Core.shown_step`. Distributions and texts of those
+        steps are gone; their numbers are in the ledger.
+        """
+        core = self._core
+        for row in core.ledger.steps():
+            if core.shown_step < row.step <= core.step:
+                self._tensorboard.scalars(row.step, row.metrics)
+        levels: dict[int, dict[str, tuple[int, float]]] = {}
+        for found in core.ledger.evals():
+            if core.shown_step < found.version.step <= core.step and found.mean is not None:
+                # By ordinal: a step that was repeated shows what survived.
+                scores = levels.setdefault(found.version.step, {})
+                scores[found.level] = (found.num_instances, found.mean)
+        for step, scores in levels.items():
+            self._tensorboard.scalars(step, _eval_tags(scores))
+        self._tensorboard.flush()
+        core.shown_step = core.step
 
     def _metrics(self, report: StepReport, rows: list[PlannedRow]) -> dict[str, float]:
         core = self._core
@@ -220,3 +241,12 @@ class StepLoop:
             report.busy_s,
             report.wait_s,
         )
+
+
+def _eval_tags(levels: Mapping[str, tuple[int, float]]) -> dict[str, float]:
+    """Points of an evaluation from level -> (instances, accuracy)."""
+    tags = {f"eval/level/{level}/accuracy": accuracy for level, (_, accuracy) in levels.items()}
+    total = sum(n for n, _ in levels.values())
+    if total:
+        tags["eval/accuracy"] = sum(n * accuracy for n, accuracy in levels.values()) / total
+    return tags
