@@ -162,23 +162,34 @@ def open_file(path: Path, *, read_only: bool) -> Connection:
 
 
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    # A file that is no database opens all the same: only the first statement fails.
     uri = path.resolve().as_uri()
-    if not read_only:
-        raw = sqlite3.connect(uri + "?mode=rw", uri=True, isolation_level=None, timeout=_BUSY_S)
-        raw.execute("PRAGMA journal_mode = WAL").fetchone()
-        raw.execute("PRAGMA synchronous = NORMAL")
-        raw.execute(f"PRAGMA journal_size_limit = {64 << 20}")
-    else:
-        raw = sqlite3.connect(uri + "?mode=ro", uri=True, isolation_level=None, timeout=_BUSY_S)
-        log = path.with_name(path.name + "-wal")
-        is_folder_writable = os.access(path.parent, os.W_OK)
-        if not is_folder_writable and not (log.exists() and log.stat().st_size):
-            # A read-only folder cannot hold the index of a log; without a log none is needed.
+    raw = sqlite3.connect(
+        uri + ("?mode=ro" if read_only else "?mode=rw"),
+        uri=True,
+        isolation_level=None,
+        timeout=_BUSY_S,
+    )
+    try:
+        if not read_only:
+            raw.execute("PRAGMA journal_mode = WAL").fetchone()
+            raw.execute("PRAGMA synchronous = NORMAL")
+            raw.execute(f"PRAGMA journal_size_limit = {64 << 20}")
+        elif _needs_immutable(path):
             raw.close()
             raw = sqlite3.connect(uri + "?mode=ro&immutable=1", uri=True, isolation_level=None)
-    raw.row_factory = sqlite3.Row
-    raw.execute("PRAGMA cache_size = -16384")
+        raw.row_factory = sqlite3.Row
+        raw.execute("PRAGMA cache_size = -16384")
+    except BaseException:
+        raw.close()
+        raise
     return raw
+
+
+def _needs_immutable(path: Path) -> bool:
+    """A read-only folder cannot hold the index of a log; without a log none is needed."""
+    log = path.with_name(path.name + "-wal")
+    return not os.access(path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
 
 
 def _check(connection: Connection, *, thorough: bool) -> None:
