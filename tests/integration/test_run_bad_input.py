@@ -23,19 +23,13 @@ pytestmark = pytest.mark.timeout(150)
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory, nano_model: Path) -> Iterator[WholeRun]:
-    """A run of one step that could go on; tests work on copies of its folder."""
-    with whole_run(tmp_path_factory.mktemp("stopped") / "run", nano_model, train__steps=1) as run:
-        run.finish()
-        yield run
-
-
 @pytest.fixture
-def copy(stopped: WholeRun, tmp_path: Path) -> Iterator[WholeRun]:
+def copy(finished: tuple[WholeRun, Ended], tmp_path: Path) -> Iterator[WholeRun]:
+    """A copy of a run that could go on."""
+    run, _ = finished
     root = tmp_path / "run"
-    shutil.copytree(stopped.root, root)
-    with whole_run(root, stopped.values["model.path"], train__steps=1) as run:
+    shutil.copytree(run.root, root)
+    with whole_run(root, run.values["model.path"]) as run:
         yield run
 
 
@@ -144,7 +138,7 @@ def contents(root: Path) -> dict[str, str]:
 
 def test_folder_with_a_run_needs_resume_and_its_own_configuration(copy: WholeRun) -> None:
     before = contents(copy.root)
-    model = ("--set", f"model.path={copy.values['model.path']}", "--set", "train.steps=1")
+    model = ("--set", f"model.path={copy.values['model.path']}")
     ended = train(copy.root, *model)
     assert ended.code == COULD_NOT_START
     assert "is not empty: add --resume" in ended.line()
@@ -205,7 +199,7 @@ def test_lost_ledger_is_one_line_and_nothing_starts_from_scratch(copy: WholeRun)
 
 
 def test_damaged_checkpoint_is_one_line_that_names_it(copy: WholeRun) -> None:
-    (newest,) = copy.folder.checkpoints.iterdir()
+    newest = copy.folder.checkpoints / "branch-0-step-3"
     for file in newest.glob("*.safetensors"):
         os.truncate(file, file.stat().st_size // 2)
     copy.start()
@@ -220,7 +214,7 @@ def test_lost_checkpoints_fall_back_to_the_start_model(copy: WholeRun) -> None:
     shutil.rmtree(copy.folder.checkpoints)
     copy.finish()
     report = copy.report()
-    assert (report["steps"], report["samples_lost"], report["samples_trained_twice"]) == (1, 0, 0)
+    assert (report["steps"], report["samples_lost"], report["samples_trained_twice"]) == (3, 0, 0)
 
 
 def in_mounts(script: str, run: WholeRun) -> Ended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,23 +20,15 @@ NOTHING_WRONG = {
 }
 
 
-@pytest.fixture(scope="module")
-def finished(
-    tmp_path_factory: pytest.TempPathFactory, nano_model: Path
-) -> Iterator[tuple[WholeRun, Ended]]:
-    with whole_run(tmp_path_factory.mktemp("finished") / "run", nano_model) as run:
-        yield run, run.finish()
-
-
 @pytest.mark.timeout(150)
 def test_train_passes_its_steps_through_all_processes(finished: tuple[WholeRun, Ended]) -> None:
     run, ended = finished
-    assert "held-out accuracy, weights 0.0 -> 0.4" in ended.out
+    assert "held-out accuracy, weights 0.0 -> 0.3" in ended.out
     status = run.status()
-    assert (status.state, status.step, status.steps, status.failure) == ("finished", 4, 4, None)
+    assert (status.state, status.step, status.steps, status.failure) == ("finished", 3, 3, None)
     report = run.report()
     assert {key: report[key] for key in NOTHING_WRONG} == NOTHING_WRONG
-    assert (report["steps"], report["restarts"]) == (4, 0)
+    assert (report["steps"], report["restarts"]) == (3, 0)
     assert report["designs"] >= 4
     assert report["samples_trained"] > 0
     assert report["wall_seconds"] > 0
@@ -53,22 +44,11 @@ def test_every_process_of_a_run_left_its_log_and_no_error(
     assert [text for text in logs.values() if " ERROR " in text or "Traceback" in text] == []
 
 
-def test_a_finished_run_that_is_resumed_says_so_again(finished: tuple[WholeRun, Ended]) -> None:
-    run, _ = finished
-    before = run.report()
-    ended = run.finish()
-    assert "finished" in ended.out
-    after = run.report()
-    assert after["samples_trained"] == before["samples_trained"]
-    assert after["held_out"] == before["held_out"]
-    assert {key: after[key] for key in NOTHING_WRONG} == NOTHING_WRONG
-
-
 @pytest.mark.timeout(150)
 def test_bound_0_trains_every_token_under_the_version_just_before(
     tmp_path: Path, nano_model: Path
 ) -> None:
-    with whole_run(tmp_path / "run", nano_model, async__staleness=0, train__steps=3) as run:
+    with whole_run(tmp_path / "run", nano_model, async__staleness=0) as run:
         run.finish()
         with LedgerReader.open(run.folder.ledger) as ledger:
             rows = ledger.query(

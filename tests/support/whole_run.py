@@ -50,7 +50,7 @@ SMALL = {
     "regret.leak_seeds": 2,
     "sandbox.spares": 2,
     "sandbox.workers": 4,
-    "train.steps": 4,
+    "train.steps": 3,
 }
 """Settings with which a learner step takes about half a second of one core."""
 
@@ -262,3 +262,12 @@ def whole_run(root: Path, model: Path | str, **values: Any) -> Iterator[WholeRun
             while run.living() and time.monotonic() < deadline:
                 time.sleep(0.05)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.fixture(scope="session")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, nano_model: Path
+) -> Iterator[tuple[WholeRun, Ended]]:
+    """A run that nothing disturbed, and what its command said. Change copies of it only."""
+    with whole_run(tmp_path_factory.mktemp("finished") / "run", nano_model) as run:
+        yield run, run.finish()
