@@ -95,6 +95,7 @@ def different_weights(model: Any, seed: int) -> dict[str, torch.Tensor]:
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in made:
             noise = torch.randn(tensor.shape, generator=generator)
-            made[id(tensor)] = 1 + 0.1 * noise if tensor.dim() == 1 else 0.25 * noise
+            # At 0.25 rounding alone comes near the 1e-5 that tests of log-probabilities allow.
+            made[id(tensor)] = 1 + 0.1 * noise if tensor.dim() == 1 else 0.15 * noise
         weights[name] = made[id(tensor)]
     return weights
