@@ -18,7 +18,7 @@ from typing import Any
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
-from spade_async.errors import RunFolderError, SpadeError
+from spade_async.errors import ConfigError, RunFolderError, SpadeError
 from spade_async.supervisor import folder as run_folders
 from spade_async.supervisor.display import Display
 from spade_async.supervisor.info import identity, new_info, wait_for_old_parts
@@ -86,6 +86,12 @@ def train(
         SpadeError: the run could not start; nothing is lost, one line says what to do.
     """
     config = resolve(config_path, sets)
+    if config.engine.kind != "builtin":
+        # Known before the model is made, which takes minutes; a resume could not mend it either.
+        raise ConfigError(
+            f'engine.kind="{config.engine.kind}" cannot generate in a run yet: '
+            'set engine.kind="builtin"'
+        )
     if resume and run_dir is None:
         raise RunFolderError("--resume needs --run-dir: name the run folder to go on with")
     root = (run_dir or _default_folder(config)).absolute()

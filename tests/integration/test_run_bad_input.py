@@ -53,6 +53,7 @@ def train(root: Path, *arguments: str | Path) -> Ended:
         ("learner.lr=fast", ("learner.lr", "fast")),
         ("train.steps=1e99", ("train.steps", "1e99")),
         ("designer.group_size=200", ("agent.groups_per_step", "designer.group_size=200")),
+        ("engine.kind=vllm", ("engine.kind", "vllm", "builtin")),
         ("model.path=/no/such/model", ("model.path", "/no/such/model", "no such folder")),
     ],
 )
