@@ -38,7 +38,7 @@ class EvalResult:
 
     version: PolicyVersion
     step: int
-    levels: dict[str, tuple[int, float, float]]
+    levels: dict[str, tuple[int, float, float | None]]
     missing: int
 
 
@@ -122,12 +122,14 @@ class Evaluation:
     def _finish(self) -> EvalResult:
         run, self.running = self.running, None
         assert run is not None
-        levels: dict[str, tuple[int, float, float]] = {}
+        levels: dict[str, tuple[int, float, float | None]] = {}
         for level, returns in sorted(run.returns.items()):
             n = len(returns)
             mean = sum(returns) / n
-            variance = sum((r - mean) ** 2 for r in returns) / max(n - 1, 1)
-            levels[level] = (n, mean, (variance / n) ** 0.5)
+            # One instance has no spread: its standard error is missing, not 0.
+            squares = sum((r - mean) ** 2 for r in returns)
+            error = (squares / (n - 1) / n) ** 0.5 if n > 1 else None
+            levels[level] = (n, mean, error)
         if run.missing:
             log.warning("evaluation of %s: %d episodes are missing", run.version, run.missing)
         return EvalResult(run.version, run.step, levels, run.missing)
