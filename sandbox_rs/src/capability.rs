@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Fault;
 
+/// Layers without which nothing runs: the filter, its test, and the file system of a profile that
+/// promises one.
+const NEEDED: [&str; 3] = ["seccomp", "self_test", "files"];
+
 /// One layer of the jail.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Layer {
@@ -60,13 +64,12 @@ impl Report {
     /// Whether a pool may run with what holds.
     ///
     /// # Errors
-    /// The first layer that is missing and must not be: seccomp and the self-test always, any in
-    /// `strict`.
+    /// The first layer that is missing and must not be: those of `NEEDED` always, any in `strict`.
     pub fn judge(&self, strict: bool) -> Result<(), Fault> {
         let missing = self
             .layers
             .iter()
-            .find(|l| !l.ok && (strict || l.name == "seccomp" || l.name == "self_test"));
+            .find(|l| !l.ok && (strict || NEEDED.contains(&l.name.as_str())));
         match missing {
             None => Ok(()),
             Some(layer) => Err(Fault::MissingLayer {
@@ -95,6 +98,10 @@ pub fn remedy(name: &str) -> &'static str {
             "allow user namespaces (sysctl user.max_user_namespaces > 0, \
              kernel.apparmor_restrict_unprivileged_userns=0) or run the container with CAP_SYS_ADMIN; \
              level=\"auto\" runs without it"
+        }
+        "files" => {
+            "a profile with files needs a mount namespace and Linux 5.10: see empty_root, or use a \
+             profile without files"
         }
         "landlock" => {
             "use Linux 5.13 or newer with landlock in the lsm= list; level=\"auto\" runs without it"

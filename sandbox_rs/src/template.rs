@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::capability::Report;
-use crate::jail::child::lock_worker;
+use crate::jail::child::lock_socket_worker;
 use crate::jail::plan::{Plan, lock_template};
 use crate::jail::sys::{io, process};
 use crate::limits::Limits;
@@ -60,9 +60,12 @@ fn run(py: Python<'_>) -> Result<(), String> {
         clone3: !limits.lacks("clone3"),
         thread_id_address: process::thread_id_address(),
         filters,
+        files: None,
+        pids: 1,
+        landlock: None,
     };
     let mut report = Report::default();
-    lock_template(&limits, &plan.filters, own_bytes()?, &mut report);
+    lock_template(&limits, &mut plan, own_bytes()?, &mut report);
     if report.holds("seccomp") {
         self_test(&mut plan, &mut report)?;
     }
@@ -147,14 +150,14 @@ struct Forked {
 /// Fork and lock a worker; `None` in the worker itself.
 fn fork(plan: &Plan, id: u32) -> std::io::Result<Option<Forked>> {
     let (host, own) = io::socket_pair(false)?;
-    match process::clone_interpreter(plan.clone_flags, plan.thread_id_address, plan.clone3)? {
+    match process::clone_interpreter(plan.worker_flags(), plan.thread_id_address, plan.clone3)? {
         process::Cloned::Parent(pid, pidfd) => Ok(Some(Forked {
             pid,
             pidfd,
             socket: host,
         })),
         process::Cloned::Child => {
-            if lock_worker(plan, own.as_raw_fd(), id).is_err() {
+            if lock_socket_worker(plan, own.as_raw_fd(), id).is_err() {
                 process::leave(71);
             }
             std::mem::forget((host, own)); // their numbers mean something else by now

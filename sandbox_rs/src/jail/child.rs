@@ -4,23 +4,78 @@
 use std::io::Result;
 use std::os::fd::RawFd;
 
-use super::plan::Plan;
+use super::plan::{Plan, SCRATCH};
 use super::sys::{confine, process};
 
-/// Descriptor of the worker's socket; the only one it has.
+/// Requests arrive here.
+pub const REQUESTS: RawFd = 0;
+/// Replies leave here.
+pub const REPLIES: RawFd = 1;
+/// A forkable worker is handed the pipes of its forks here.
+pub const FORKS: RawFd = 2;
+/// Descriptor of the worker's socket, where one socket carries both directions.
 pub const SOCKET: RawFd = 0;
 
-/// Lock this worker for good.
+/// Lock this worker for good. It keeps the ends given, as descriptors 0, 1 and, if it may fork, 2.
 ///
 /// # Errors
 /// The step that failed; the caller must leave.
-pub fn lock_worker(plan: &Plan, socket: RawFd, id: u32) -> Result<()> {
-    // One descriptor and no other: the template's control socket, older siblings' ends and
-    // pidfds are all copies here, and close-on-exec means nothing without an exec.
+pub fn lock_worker(
+    plan: &Plan,
+    requests: RawFd,
+    replies: RawFd,
+    control: Option<RawFd>,
+    id: u32,
+) -> Result<()> {
+    let first_free = keep_only(requests, replies, control)?;
+    confine::close_from(first_free)?;
+    lock(plan, id, control.is_some())
+}
+
+/// The same for a worker with one socket for both directions.
+///
+/// # Errors
+/// The step that failed; the caller must leave.
+pub fn lock_socket_worker(plan: &Plan, socket: RawFd, id: u32) -> Result<()> {
     confine::duplicate_to(socket, SOCKET)?;
     confine::close_from(SOCKET + 1)?;
+    lock(plan, id, false)
+}
+
+/// Give the ends their numbers; returns the first number that is to be closed.
+///
+/// The template's control socket, older siblings' ends and pidfds are all copies here, and
+/// close-on-exec means nothing without an exec.
+fn keep_only(requests: RawFd, replies: RawFd, control: Option<RawFd>) -> Result<RawFd> {
+    let mut ends = [requests, replies, control.unwrap_or(replies)];
+    let used = if control.is_some() { 3 } else { 2 };
+    let above = ends.iter().copied().fold(FORKS, RawFd::max) + 1;
+    for (end, scratch) in ends[..used].iter_mut().zip(above..) {
+        if *end <= FORKS {
+            // An end that has a number which another one is about to get moves out of the way.
+            confine::duplicate_to(*end, scratch)?;
+            *end = scratch;
+        }
+    }
+    for (end, number) in ends[..used].iter().zip(REQUESTS..) {
+        confine::duplicate_to(*end, number)?;
+    }
+    Ok(used as RawFd)
+}
+
+fn lock(plan: &Plan, id: u32, forkable: bool) -> Result<()> {
     // Signals are ignored by a namespace's first process, so only the hard limit counts.
     confine::limit(libc::RLIMIT_CPU, plan.cpu_s)?;
+    if let Some(most) = plan.most_processes(forkable) {
+        confine::limit(libc::RLIMIT_NPROC, most)?;
+    }
+    if let Some(files) = &plan.files {
+        // Into the mount namespace that the clone made; Landlock refuses mounts from then on.
+        confine::mount_scratch(SCRATCH, &files.options)?;
+        if let Some(version) = plan.landlock {
+            confine::landlock_below(version, SCRATCH)?;
+        }
+    }
     if plan.own_user {
         confine::become_user(Plan::user_of(id))?;
     } else {

@@ -1,6 +1,6 @@
 //! What takes rights away: limits, identity, capabilities, Landlock, the empty root, filters.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -74,14 +74,52 @@ pub fn landlock_version() -> Result<u32> {
         .map(|version| version as u32)
 }
 
+/// Rights of Landlock over files, by the ABI that brought them.
+mod rights {
+    pub const WRITE_FILE: u64 = 1 << 1;
+    pub const READ_FILE: u64 = 1 << 2;
+    pub const READ_DIR: u64 = 1 << 3;
+    pub const REMOVE_DIR: u64 = 1 << 4;
+    pub const REMOVE_FILE: u64 = 1 << 5;
+    pub const MAKE_DIR: u64 = 1 << 7;
+    pub const MAKE_REG: u64 = 1 << 8;
+    pub const REFER: u64 = 1 << 13;
+    pub const TRUNCATE: u64 = 1 << 14;
+    /// Regular files and folders: no device, socket, pipe, symbolic link or program.
+    pub const SCRATCH: u64 = WRITE_FILE
+        | READ_FILE
+        | READ_DIR
+        | REMOVE_DIR
+        | REMOVE_FILE
+        | MAKE_DIR
+        | MAKE_REG
+        | REFER
+        | TRUNCATE;
+}
+
 /// Enter a Landlock domain that grants nothing: no file, no TCP port, no signal outwards.
 pub fn landlock_nothing(version: u32) -> Result<()> {
+    landlock(version, None)
+}
+
+/// The same, but regular files and folders may be made, read, written and removed below `folder`.
+pub fn landlock_below(version: u32, folder: &CStr) -> Result<()> {
+    landlock(version, Some(folder))
+}
+
+fn landlock(version: u32, folder: Option<&CStr>) -> Result<()> {
     #[repr(C)]
     struct Attributes {
         access_fs: u64,
         access_net: u64,
         scoped: u64,
     }
+    #[repr(C, packed)]
+    struct Beneath {
+        access: u64,
+        parent: RawFd,
+    }
+    const PATH_BENEATH: u32 = 1;
     let num_fs = match version {
         1 => 13,
         2 => 14,
@@ -100,17 +138,39 @@ pub fn landlock_nothing(version: u32) -> Result<()> {
     };
     // SAFETY: `attributes` holds `size` bytes and lives through the call; the ruleset descriptor
     // is owned at once.
-    unsafe {
+    let ruleset = unsafe {
         let call = libc::SYS_landlock_create_ruleset;
-        let fd = check_long(libc::syscall(call, &raw const attributes, size, 0u32))?;
-        let ruleset = own(fd as RawFd);
-        check_long(libc::syscall(
-            libc::SYS_landlock_restrict_self,
-            ruleset.as_raw_fd(),
-            0u32,
-        ))?;
+        own(check_long(libc::syscall(call, &raw const attributes, size, 0u32))? as RawFd)
+    };
+    if let Some(folder) = folder {
+        let parent = open_folder(folder)?;
+        let rule = Beneath {
+            access: rights::SCRATCH & attributes.access_fs,
+            parent: parent.as_raw_fd(),
+        };
+        // SAFETY: `rule` is the packed structure of a path rule and lives through the call.
+        check_long(unsafe {
+            libc::syscall(
+                libc::SYS_landlock_add_rule,
+                ruleset.as_raw_fd(),
+                PATH_BENEATH,
+                &raw const rule,
+                0u32,
+            )
+        })?;
     }
-    Ok(())
+    // SAFETY: takes numbers.
+    check_long(unsafe {
+        libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32)
+    })
+    .map(drop)
+}
+
+/// Open a folder of our own for reading; never follows a link in its last part.
+fn open_folder(folder: &CStr) -> Result<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: `folder` is a C string that lives through the call; the descriptor is owned at once.
+    check(unsafe { libc::open(folder.as_ptr(), flags) }).map(own)
 }
 
 /// Install a system call filter on top of those that hold.
@@ -121,8 +181,9 @@ pub fn install_filter(program: &seccompiler::BpfProgram) -> Result<()> {
     })
 }
 
-/// Make an empty read-only file system the root of this process's own mount namespace.
-pub fn empty_root() -> Result<()> {
+/// Make an empty read-only file system the root of this process's own mount namespace; `folder`,
+/// an absolute path, is the one empty folder in it, for a mount.
+pub fn empty_root(folder: Option<&CStr>) -> Result<()> {
     let place = ["/tmp", "/mnt", "/var", "/proc"]
         .into_iter()
         .find(|path| std::path::Path::new(path).is_dir())
@@ -156,10 +217,53 @@ pub fn empty_root() -> Result<()> {
         ))?;
         check(libc::umount2(dot.as_ptr(), libc::MNT_DETACH))?;
         check(libc::chdir(root.as_ptr()))?;
+        if let Some(folder) = folder {
+            check(libc::mkdir(folder.as_ptr(), 0o555))?;
+        }
         let again = flags | libc::MS_REMOUNT | libc::MS_RDONLY;
         check(libc::mount(none, root.as_ptr(), none, again, ptr::null()))?;
     }
     Ok(())
+}
+
+/// Mount an empty file system in memory on `folder`: no program, device or set-uid file works in
+/// it and no symbolic link is followed. `options` are those of tmpfs: size, nr_inodes, mode.
+pub fn mount_scratch(folder: &CStr, options: &CStr) -> Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_NOATIME;
+    // SAFETY: all strings live through the call.
+    check(unsafe {
+        libc::mount(
+            c"tmpfs".as_ptr(),
+            folder.as_ptr(),
+            c"tmpfs".as_ptr(),
+            flags | MS_NOSYMFOLLOW,
+            options.as_ptr().cast(),
+        )
+    })
+    .map(drop)
+}
+
+/// Refuses to follow symbolic links; Linux 5.10.
+const MS_NOSYMFOLLOW: libc::c_ulong = 256;
+
+/// Unmount what `mount_scratch` mounted.
+pub fn unmount(folder: &CStr) -> Result<()> {
+    // SAFETY: `folder` is a C string that lives through the call.
+    check(unsafe { libc::umount2(folder.as_ptr(), libc::MNT_DETACH) }).map(drop)
+}
+
+/// Whether the file system at `folder` has every flag that `mount_scratch` asks for; an older
+/// kernel drops the ones it does not know.
+pub fn is_scratch(folder: &CStr) -> Result<bool> {
+    const ST_NOSYMFOLLOW: libc::c_ulong = 0x2000;
+    // SAFETY: an all-zero structure is valid, the call fills it, both live through the call.
+    let flags = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        check(libc::statvfs(folder.as_ptr(), &raw mut found))?;
+        found.f_flag
+    };
+    let all = libc::ST_NOSUID | libc::ST_NODEV | libc::ST_NOEXEC | ST_NOSYMFOLLOW;
+    Ok(flags & all == all)
 }
 
 /// Raw attempts of a locked worker, for the self-test: the error number of each, 0 if it passed.
