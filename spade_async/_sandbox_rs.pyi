@@ -24,5 +24,17 @@ class Core:
 
 def _broker_main() -> None: ...
 def _template_main() -> None: ...
+def _probe_template() -> None: ...
+def _probe_echo() -> None: ...
+def _probe_round_trips(requests: int, replies: int, count: int) -> list[int]: ...
 
-__all__ = ["Core", "JailBusy", "JailError", "_broker_main", "_template_main"]
+__all__ = [
+    "Core",
+    "JailBusy",
+    "JailError",
+    "_broker_main",
+    "_probe_echo",
+    "_probe_round_trips",
+    "_probe_template",
+    "_template_main",
+]

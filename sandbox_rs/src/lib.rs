@@ -14,6 +14,7 @@ pub mod limits;
 pub mod outcome;
 pub mod policy;
 pub mod pool;
+pub mod probe;
 pub mod protocol;
 pub mod python;
 pub mod stats;

@@ -188,4 +188,27 @@ mod _sandbox_rs {
     fn _template_main(py: Python<'_>) {
         crate::template::main(py)
     }
+
+    /// Entry of the exec'd template of the benches; see `crate::probe`.
+    #[pyfunction]
+    fn _probe_template() {
+        crate::probe::template()
+    }
+
+    /// Entry of the exec'd far end of the benches' round trips.
+    #[pyfunction]
+    fn _probe_echo() {
+        crate::probe::echo()
+    }
+
+    /// Nanoseconds of no-op round trips over two pipes, for the benches.
+    #[pyfunction]
+    fn _probe_round_trips(
+        py: Python<'_>,
+        requests: i32,
+        replies: i32,
+        count: usize,
+    ) -> PyResult<Vec<u64>> {
+        Ok(py.detach(|| crate::probe::round_trips(requests, replies, count))?)
+    }
 }

@@ -1,0 +1,271 @@
+"""The jail's own rungs through the synchronous front: ready, first reply, acquire, step, end.
+
+What the pool cannot do yet stands in the table as "not built yet" and is measured as soon as the
+attribute is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from benches.ladder.plan import Plan
+from benches.ladder.process import Tree, gone
+from benches.ladder.row import Row, Unavailable, absent
+from benches.ladder.workload import moves
+from spade_async.sandbox import SandboxPolicy, SyncPool, SyncSession
+
+SEED = 7
+
+
+def policy(numpy: bool = False, cache: bool = True, **values: Any) -> SandboxPolicy:
+    """A pool's limits for a bench: patient, and of this machine's features.
+
+    Raises:
+        Unavailable: the pool does not have what is asked for.
+    """
+    known = {field.name for field in dataclasses.fields(SandboxPolicy)}
+    values = {"wall_s_per_call": 60.0, "load_wall_s": 60.0, "cpu_s_per_call": 60.0, **values}
+    if numpy:
+        values |= {"profiles": ("numpy",)} if "profiles" in known else {"imports": ("numpy",)}
+    if not cache:
+        if "compile_cache_bytes" in known:
+            values["compile_cache_bytes"] = 0
+    elif "compile_cache_bytes" not in known:
+        raise Unavailable("not built yet: the pool has no compile cache")
+    try:
+        return SandboxPolicy(**values)
+    except ValueError as cause:
+        raise Unavailable(f"not built yet: {cause}") from None
+
+
+def built(thing: object, name: str) -> Any:
+    """An attribute of the pool's interface.
+
+    Raises:
+        Unavailable: it is not there yet.
+    """
+    if not hasattr(thing, name):
+        raise Unavailable(f"not built yet: {type(thing).__name__}.{name}")
+    return getattr(thing, name)
+
+
+def rest(pool: SyncPool, target: int) -> None:
+    """Wait until the pool has nothing left to do: spares full, no worker on its way out."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        stats = pool.stats()
+        if stats["live"] == 0 and stats["spare"] >= target:
+            break
+        time.sleep(0.0005)
+    time.sleep(0.0015)
+
+
+def played(session: SyncSession) -> SyncSession:
+    """A session that has been reset; a failure of the environment ends the rung."""
+    if not session.loaded.ok:
+        raise RuntimeError(f"load: {session.loaded.detail}")
+    reply = session.reset()
+    if not reply.ok:
+        raise RuntimeError(f"reset: {reply.detail}")
+    return session
+
+
+class Stepper:
+    """One live session that is stepped on and on; an ended episode is reset out of the count."""
+
+    def __init__(self, session: SyncSession) -> None:
+        self.session = session
+        self._moves = moves(25)
+        self._turn = 0
+
+    def step(self) -> float:
+        """Microseconds of one step."""
+        text = self._moves[self._turn % 25]
+        self._turn += 1
+        begun = time.perf_counter()
+        reply = self.session.step(text)
+        taken = (time.perf_counter() - begun) * 1e6
+        if not reply.ok:
+            raise RuntimeError(f"step: {reply.detail}")
+        if reply.terminated or reply.truncated:
+            played(self.session)
+        return taken
+
+
+class Rungs:
+    """Makes the rows; each row's pool is started once and ends with the stack."""
+
+    def __init__(self, stack: ExitStack, plan: Plan) -> None:
+        self._stack, self._plan = stack, plan
+        self.rows: list[Row] = []
+
+    def pool(self, **values: Any) -> SyncPool:
+        """A pool that ends with the run."""
+        return self._stack.enter_context(SyncPool(policy(**values)))
+
+    def add(self, key: str, label: str, make: Callable[[], Callable[[], Sequence[float]]]) -> None:
+        """A row, or its reason not to be."""
+        try:
+            self.rows.append(Row(key, label, make()))
+        except Unavailable as reason:
+            self.rows.append(absent(key, label, str(reason)))
+
+    def first_reply(self, spares: int, **values: Any) -> Callable[[], Sequence[float]]:
+        """From the request for a worker to the first observation, one fresh worker per sample."""
+        pool = self.pool(spares=spares, num_workers=4, **values)
+        source = self._plan.numpy_source if values.get("numpy") else self._plan.source
+        with pool.session(source, SEED) as session:
+            played(session)  # fills the cache, where there is one
+
+        def take() -> list[float]:
+            times = []
+            for _ in range(self._plan.per_turn):
+                rest(pool, spares)
+                begun = time.perf_counter()
+                with pool.session(source, SEED) as session:
+                    played(session)
+                    times.append((time.perf_counter() - begun) * 1e6)
+            return times
+
+        return take
+
+    def per_source(self) -> Callable[[], Sequence[float]]:
+        """From the request for an episode of a prepared source to its first observation."""
+        pool = self.pool(spares=0, num_workers=8)
+        template = self._stack.enter_context(built(pool, "source_template")(self._plan.source))
+
+        def take() -> list[float]:
+            times = []
+            for _ in range(self._plan.per_turn):
+                time.sleep(0.002)
+                begun = time.perf_counter()
+                with template.session(SEED) as session:
+                    played(session)
+                    times.append((time.perf_counter() - begun) * 1e6)
+            return times
+
+        return take
+
+    def blank(self, spares: int, numpy: bool = False) -> Callable[[], Sequence[float]]:
+        """From the request for a worker to the answer of its first no-op."""
+        pool = self.pool(spares=spares, num_workers=4, numpy=numpy)
+        acquire = built(pool, "acquire")
+
+        def take() -> list[float]:
+            times = []
+            for _ in range(self._plan.per_turn):
+                rest(pool, spares)
+                begun = time.perf_counter()
+                with acquire() as worker:
+                    worker.ping()
+                    times.append((time.perf_counter() - begun) * 1e6)
+            return times
+
+        return take
+
+    def hot(self) -> Callable[[], Sequence[float]]:
+        """Steps of one session."""
+        pool = self.pool(spares=1, num_workers=1, cache=False)
+        session = self._stack.enter_context(pool.session(self._plan.source, SEED))
+        stepper = Stepper(played(session))
+        return lambda: [stepper.step() for _ in range(self._plan.steps_per_turn)]
+
+    def many(self) -> SyncPool:
+        """A pool full of live sessions; sets `self.live`."""
+        count = self._plan.num_live
+        pool = self.pool(spares=1, num_workers=count, cache=False)
+        sessions = [pool.session(self._plan.source, seed) for seed in range(count)]
+        self.live = [Stepper(played(self._stack.enter_context(s))) for s in sessions]
+        return pool
+
+    def sweep(self) -> Callable[[], Sequence[float]]:
+        """Steps over many live sessions, one at a time."""
+        self._pool_of_many = self.many()
+        return lambda: [stepper.step() for stepper in self.live]
+
+    def batched(self) -> Callable[[], Sequence[float]]:
+        """One batched step over many live sessions, per session."""
+        pool = getattr(self, "_pool_of_many", None)
+        if pool is None:
+            raise Unavailable("there are no live sessions")
+        step_many = built(pool, "step_many")
+
+        def take() -> list[float]:
+            batch = [(stepper.session, "\\boxed{up}") for stepper in self.live]
+            begun = time.perf_counter()
+            replies = step_many(batch)
+            taken = (time.perf_counter() - begun) * 1e6 / len(batch)
+            for stepper, reply in zip(self.live, replies, strict=True):
+                if not reply.ok:
+                    raise RuntimeError(f"step: {reply.detail}")
+                if reply.terminated or reply.truncated:
+                    played(stepper.session)
+            return [taken]
+
+        return take
+
+    def teardown(self) -> Callable[[], Sequence[float]]:
+        """From `close` of a used session until no process of its worker is left."""
+        pool = SyncPool(policy(spares=1, num_workers=4, cache=False))
+        tree = Tree(pool.start)
+        self._stack.callback(pool.close)
+
+        def take() -> list[float]:
+            times = []
+            for _ in range(self._plan.per_turn):
+                rest(pool, 1)
+                (worker,) = tree.workers()
+                session = pool.session(self._plan.source, SEED)
+                with session:
+                    played(session)
+                    for text in moves(3):
+                        session.step(text)
+                    time.sleep(0.003)  # the refill is done by then
+                    begun = time.perf_counter()
+                    session.close()
+                    gone(worker)
+                    times.append((time.perf_counter() - begun) * 1e6)
+            return times
+
+        return take
+
+
+def rows(stack: ExitStack, plan: Plan) -> list[Row]:
+    """All rungs of the native jail."""
+    rungs = Rungs(stack, plan)
+    rungs.add("ready_us.stdlib", "native, sealed and ready", lambda: rungs.blank(0))
+    rungs.add("ready_us.numpy", "native, sealed and ready, numpy", lambda: rungs.blank(0, True))
+    reply = "first_reply_us."
+    rungs.add(f"{reply}code", "native + compiled code", lambda: rungs.first_reply(0))
+    rungs.add(
+        f"{reply}code_numpy",
+        "native + compiled code, numpy",
+        lambda: rungs.first_reply(0, numpy=True),
+    )
+    rungs.add(f"{reply}source", "native + source", lambda: rungs.first_reply(0, cache=False))
+    rungs.add(
+        f"{reply}source_numpy",
+        "native + source, numpy",
+        lambda: rungs.first_reply(0, numpy=True, cache=False),
+    )
+    rungs.add(f"{reply}per_source", "per-source template", rungs.per_source)
+    rungs.add("spare_acquire_us", "spare: acquire and a no-op", lambda: rungs.blank(4))
+    rungs.add(f"{reply}spare_code", "warmed spare + compiled code", lambda: rungs.first_reply(4))
+    rungs.add(
+        f"{reply}spare_source",
+        "warmed spare + source",
+        lambda: rungs.first_reply(4, cache=False),
+    )
+    rungs.add("step_us.hot", "step, hot", rungs.hot)
+    rungs.add(f"step_us.live_{plan.num_live}", f"step over {plan.num_live} live", rungs.sweep)
+    rungs.add(
+        f"step_us.live_{plan.num_live}_batched",
+        f"step over {plan.num_live} live, batched",
+        rungs.batched,
+    )
+    rungs.add("teardown_us", "end of a used worker, close to reaped", rungs.teardown)
+    return rungs.rows
