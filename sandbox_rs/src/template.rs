@@ -46,7 +46,7 @@ fn run(py: Python<'_>) -> Result<(), String> {
     let (flags, text) = text.split_once('\n').ok_or("no flags before the limits")?;
     let limits: Limits = toml::from_str(text).map_err(|e| e.to_string())?;
     let handlers = prepare(py, &limits).map_err(|e| format!("the runner cannot start: {e}"))?;
-    let filters = policy::filters().map_err(|e| e.to_string())?;
+    let filters = policy::filters(&[]).map_err(|e| e.to_string())?;
 
     let mut plan = Plan {
         cpu_s: limits.lifetime_cpu_s(),

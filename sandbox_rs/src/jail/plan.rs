@@ -158,11 +158,9 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
         .map_or(String::new(), |version| format!("ABI {version}"));
     report.note("landlock", &landlock, &detail);
 
-    // Last, because everything above needs more calls than it leaves. The newest filter decides
-    // between two refusals, so EPERM for known calls goes on top of ENOSYS for the rest.
+    // Last, because everything above needs more calls than it leaves.
     let seccomp = unless_left_out(limits, "seccomp", || {
-        confine::install_filter(&plan.filters.allow)?;
-        confine::install_filter(&plan.filters.deny)
+        confine::install_filter(&plan.filters.allow)
     });
     report.note("seccomp", &seccomp, "allow-list inherited, seal per worker");
 }
