@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from dataclasses import dataclass
 
@@ -42,25 +41,58 @@ class SandboxPolicy:
 
     def __post_init__(self) -> None:
         if self.level not in ("auto", "strict"):
-            raise ValueError(f'sandbox.level={self.level!r}: choose "auto" or "strict"')
+            raise ValueError(f'sandbox.level={_shown(self.level)}: choose "auto" or "strict"')
         for name in ("num_workers", "spares", "queue", "reply_bytes", "source_bytes",
-                     "action_bytes", "max_turns"):  # fmt: skip
+                     "action_bytes", "max_turns", "memory_bytes"):  # fmt: skip
             value = getattr(self, name)
-            least = 0 if name == "queue" else 1
+            least, most = _RANGES.get(name, (1, 1 << 26))
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"sandbox.{name}={value!r}: set an integer of at least {least}")
-            if value > 1 << 26:
-                raise ValueError(f"sandbox.{name}={value!r}: set at most {1 << 26}")
-        if not isinstance(self.memory_bytes, int) or self.memory_bytes < 1 << 20:
-            raise ValueError(
-                f"sandbox.memory_bytes={self.memory_bytes!r}: set at least {1 << 20} (1 MiB)"
-            )
+                raise ValueError(
+                    f"sandbox.{name}={_shown(value)}: set an integer of at least {least}"
+                )
+            if value > most:
+                raise ValueError(f"sandbox.{name}={_shown(value)}: set at most {most}")
         for name in ("wall_s_per_call", "cpu_s_per_call", "load_wall_s"):
             seconds = getattr(self, name)
-            if not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
-                raise ValueError(f"sandbox.{name}={seconds!r}: set a number of seconds")
-            if not 0.001 <= seconds <= 86_400:
-                raise ValueError(f"sandbox.{name}={seconds!r}: set 0.001 to 86400 seconds")
+            is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+            if not is_number or not 0.001 <= seconds <= 86_400:  # also refuses NaN
+                raise ValueError(f"sandbox.{name}={_shown(seconds)}: set 0.001 to 86400 seconds")
+        if self.python is not None:
+            _check_path("python", self.python)
+        if not isinstance(self.imports, tuple):
+            raise ValueError(
+                f'sandbox.imports={_shown(self.imports)}: set a tuple of names, e.g. ("numpy",)'
+            )
+        for name in self.imports:
+            is_text = isinstance(name, str)
+            if not is_text or not all(part.isidentifier() for part in name.split(".")):
+                raise ValueError(f"sandbox.imports has {_shown(name)}: name a module to import")
+
+
+_RANGES = {
+    # One worker costs about a megabyte: these bounds catch typing errors before the machine does.
+    "num_workers": (1, 1 << 16),
+    "spares": (1, 1 << 12),
+    "memory_bytes": (1 << 20, 1 << 46),
+}
+
+
+def _shown(value: object) -> str:
+    """A value for a message, on one line and never long."""
+    try:
+        text = ascii(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = f"a very large {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _check_path(name: str, path: object) -> None:
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise ValueError(f"sandbox.{name}={_shown(path)}: set the path of a Python interpreter")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"sandbox.{name}={_shown(path)}: set a path that is valid UTF-8") from None
 
 
 def limits_text(policy: SandboxPolicy, module_path: str, without: frozenset[str]) -> str:
@@ -98,6 +130,8 @@ def check_text(what: str, text: str, most_bytes: int) -> None:
     """
     if not isinstance(text, str):
         raise ValueError(f"{what} is {type(text).__name__}: pass a str")
+    if len(text) > most_bytes:  # before a copy is made
+        raise _too_long(what, f"at least {len(text)}", most_bytes)
     try:
         size = len(text.encode())
     except UnicodeEncodeError as cause:
@@ -105,10 +139,14 @@ def check_text(what: str, text: str, most_bytes: int) -> None:
             f"{what} holds a lone surrogate at {cause.start}: replace it before sending"
         ) from None
     if size > most_bytes:
-        raise ValueError(
-            f"{what} of {size} bytes: at most {most_bytes} can be sent; shorten it or raise "
-            f"sandbox.{what}_bytes"
-        )
+        raise _too_long(what, str(size), most_bytes)
+
+
+def _too_long(what: str, size: str, most_bytes: int) -> ValueError:
+    return ValueError(
+        f"{what} of {size} bytes: at most {most_bytes} can be sent; shorten it or raise "
+        f"sandbox.{what}_bytes"
+    )
 
 
 def check_seed(seed: int) -> str:
@@ -118,7 +156,7 @@ def check_seed(seed: int) -> str:
         ValueError: not an integer, negative, or absurdly large.
     """
     if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ValueError(f"seed={seed!r}: pass an int")
+        raise ValueError(f"seed={_shown(seed)}: pass an int")
     if seed < 0:
         raise ValueError(f"seed={seed if seed > -(1 << 64) else 'below -2**64'}: pass an int >= 0")
     if seed.bit_length() > _SEED_BITS:
