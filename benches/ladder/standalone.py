@@ -6,34 +6,20 @@ request u8 kind + text, reply u8 outcome + text. No warming, no freeze: a proces
 one episode would only lose by them.
 """
 
-import importlib
+import os
 import struct
 import sys
 
 
 def handlers(runner, numpy, paths):
     """The runner's handlers after the same imports."""
-    with open(runner, "rb") as file:
-        code = compile(file.read(), "<runner>", "exec")
+    text = ""
+    for part in ("hooks", "values", "clock", "seeding", "runner"):
+        with open(os.path.join(os.path.dirname(runner), part + ".py")) as file:
+            text += file.read()
     namespace = {"__name__": "spade_runner"}
-    exec(code, namespace)
-    for name in ("_hashlib", "_uuid"):
-        sys.modules.setdefault(name, None)  # as in the template: OpenSSL costs start-up time
-    for name in namespace["MODULES"]:
-        importlib.import_module(name)
-    for name in ("_hashlib", "_uuid"):
-        sys.modules.pop(name, None)
-    if numpy:
-        sys.path[:0] = paths
-        for name in ("numpy", "numpy.random", "numpy.linalg", "numpy.fft"):
-            importlib.import_module(name)
-    base = {name: sys.modules[name] for name in namespace["PRELOADED_MODULES"]}
-    for module, names in namespace["PRELOADED"].items():
-        for name in names.split():
-            base[name] = getattr(sys.modules[module], name)
-    if numpy:
-        base["numpy"] = base["np"] = sys.modules["numpy"]
-    return namespace["make_handlers"](base, 25)
+    exec(compile(text, "<runner>", "exec"), namespace)
+    return namespace["prepare"](["numpy"] if numpy else [], paths, 25, options={"warm": False})
 
 
 def serve(calls, requests, replies):
@@ -53,8 +39,6 @@ def serve(calls, requests, replies):
 
 if __name__ == "__main__":
     rest = sys.argv[1:]
-    serve(
-        handlers(rest[0], "--numpy" in rest, [path for path in rest[1:] if path != "--numpy"]),
-        sys.stdin.buffer,
-        sys.stdout.buffer,
-    )
+    ends = sys.stdin.detach(), sys.stdout.detach()  # the runner takes these two away
+    paths = [path for path in rest[1:] if path != "--numpy"]
+    serve(handlers(rest[0], "--numpy" in rest, paths), *ends)

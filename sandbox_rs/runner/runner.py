@@ -1,34 +1,29 @@
 """Runs inside the jail: loads one environment, calls it, and turns what comes back into a reply.
 
-Compiled into the extension module and executed once in the template; every worker is a fork of it.
-It is trusted only until `load`: from then on untrusted code shares the interpreter and can change
-anything here, which harms nobody but its own replies. A reply is a tuple
-(outcome code, text, reward or None, terminated, truncated, detail); the native loop checks it.
-
-Rules for values, the same on every run:
-* observation: `str`, without lone surrogates; `reset` may return it bare or with an info dict.
-* reward: bool (as 0 or 1), int, float, Fraction, Decimal, or a real number type (numpy scalars);
-  not str, None, complex or arrays. NaN, infinities and what overflows a float are refused;
-  -0.0 becomes 0.0.
-* terminated, truncated: bool, a numpy bool, or the integers 0 and 1.
-* step returns a tuple of exactly five; info is a dict and is not sent out.
+Plain Python that needs nothing compiled. The runner is one text, made of hooks.py, values.py,
+clock.py, seeding.py and this file, in that order (`RUNNER_SOURCE` of the extension module). It is
+executed once in the template, whose forks are the workers, or in the process of another backend;
+whoever runs it calls `prepare` and then its handlers. It is trusted only until a load: from then on
+untrusted code shares the interpreter and can change anything here, which harms nobody but its own
+replies. The caller checks them.
 """
 
-import decimal
-import dis
 import gc
 import importlib
+import marshal
 import math
-import numbers
 import os
-import random
 import sys
+import time
 import types
 
-FINISHED, EXCEPTION, BAD_VALUE, OVER_MEMORY, REFUSED_CALL = 0, 1, 2, 4, 6
-FILE = "<environment>"
+if False:  # for readers and linters: these are above in the same text
+    from clock import install_clock, install_loop
+    from hooks import register_at_fork
+    from seeding import make_seeding, make_trial
+    from values import FILE, FINISHED, Bad, as_flag, as_reward, as_text, failed, shape, type_name
+
 SKIPPED = ("Env", "ToolUseBaseEnv")
-REFUSED_ERRNOS = (1, 13, 38)  # EPERM, EACCES, ENOSYS
 MODULES = (
     "abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath", "codecs",
     "collections", "collections.abc", "contextlib", "copy", "csv", "dataclasses", "datetime",
@@ -36,9 +31,18 @@ MODULES = (
     "inspect", "io", "itertools", "json", "keyword", "math", "numbers", "operator", "os",
     "pprint", "queue", "random", "re", "secrets", "shlex", "socket", "statistics", "string",
     "struct", "sys", "textwrap", "threading", "time", "traceback", "types", "typing",
-    "unicodedata", "uuid", "warnings", "weakref", "encodings.ascii", "encodings.latin_1",
-    "encodings.utf_8", "encodings.idna", "encodings.hex_codec",
+    "unicodedata", "uuid", "warnings", "weakref", "_strptime", "encodings.ascii",
+    "encodings.latin_1", "encodings.utf_8", "encodings.idna", "encodings.hex_codec",
+    "encodings.rot_13", "encodings.utf_16", "encodings.unicode_escape",
 )  # fmt: skip
+TIERS = {
+    "files": ("tempfile", "shutil", "pathlib", "glob", "fileinput"),
+    "asyncio": ("asyncio", "asyncio.taskgroups", "asyncio.timeouts"),
+    "threads": ("concurrent.futures.thread", "sched"),
+}
+OPTIONS = {"profile", "tiers", "virtual_clock", "warm"}
+THREAD_STACK_BYTES = 1 << 20
+UNUSED = ("_hashlib", "_uuid", "_ssl", "ssl")  # OpenSSL, libuuid: their mappings cost every fork
 PRELOADED = {
     "collections": "deque defaultdict Counter OrderedDict namedtuple",
     "itertools": "combinations permutations product chain accumulate",
@@ -52,21 +56,6 @@ PRELOADED_MODULES = (
     "itertools", "math", "random", "re", "json", "collections", "functools", "string", "copy",
     "heapq", "operator", "statistics",
 )  # fmt: skip
-RAISES = (dis.opmap["RAISE_VARARGS"], dis.opmap["RERAISE"])
-DUMMY = """
-class WarmEnv:
-    def reset(self, seed=None):
-        rng = random.Random(seed)
-        self.numbers = [rng.randint(1, 9) for _ in range(3)]
-        return f"Sum {self.numbers}", {}
-    def step(self, action):
-        match = re.search(r"boxed\\\\{(.*?)\\\\}", action)
-        try:
-            value = int(match.group(1) if match else action)
-        except ValueError:
-            return "not a number", 0.0, False, False, {}
-        return "done", 1.0 if value == sum(self.numbers) else 0.0, True, False, {}
-"""
 
 
 class Sink:
@@ -104,33 +93,61 @@ class Sink:
         raise OSError("there is no file here")
 
 
-class Bad(Exception):
-    """The contract forbids this value."""
+def prepare(imports, import_paths, max_turns, *, options=None):
+    """Import everything, build the namespace, run a trusted environment once, close the doors.
 
+    Args:
+        imports: further modules to import, found in `import_paths` (before what `sys.path` has).
+        import_paths: folders.
+        max_turns: handed to constructors that demand it.
+        options: a dict or None: `profile` (str) is named in errors, `tiers` (list) has some of
+            TIERS, `virtual_clock` (bool) replaces the clock by that of clock.py, `warm` (True
+            unless said) readies the process for forks: False where it serves one episode itself.
 
-def prepare(imports, import_paths, max_turns):
-    """Import everything, build the namespace, run a trusted environment once, close the doors."""
-    for name in ("_hashlib", "_uuid"):
-        sys.modules.setdefault(name, None)  # OpenSSL, libuuid: their mappings cost every fork
-    register, os.register_at_fork = os.register_at_fork, lambda **hooks: None
-    # Workers are single-threaded and seeded by us: the hooks of random, threading and the like
-    # would only cost each of them time.
-    for name in MODULES:
+    Returns the handlers as a tuple, in this order; `seed_hex` is an integer in hexadecimal:
+        load(source, seed_hex) -> reply: compile_source, then load_code.
+        reset(seed_hex) -> reply
+        step(action) -> reply
+        hint() -> reply
+        compile_source(source) -> bytes, or a failed reply. Runs nothing of the source.
+        load_code(code, seed_hex) -> reply: seeds, runs what compile_source gave, constructs.
+        trial() -> reply: one episode of a trusted environment, so that the process is warm; what
+            an environment can see afterwards is as it was. Only before a load.
+        branch(seed_hex) -> None: seeds a copy of the process in the midst of an episode.
+
+    Raises:
+        ImportError: a package cannot be imported; names package, profile, interpreter and remedy.
+        ValueError: an unknown option or tier.
+    """
+    options, tiers = options or {}, tuple((options or {}).get("tiers", ()))
+    for name in {*options} - OPTIONS | {*tiers} - {*TIERS}:
+        raise ValueError(f"the runner knows no option or tier {name!r}")
+    os.environ["TZ"] = "UTC0"  # else local time is the host's
+    time.tzset()
+    clock = install_clock() if options.get("virtual_clock") else None
+    for name in UNUSED:
+        sys.modules.setdefault(name, None)
+    for name in (*MODULES, *(name for tier in tiers for name in TIERS[tier])):
         importlib.import_module(name)
-    for name in ("_hashlib", "_uuid"):
+    for name in UNUSED:
         sys.modules.pop(name, None)
-    sys.path[:0] = import_paths
-    for name in imports:
-        importlib.import_module(name)
-    os.register_at_fork = register
+    import_packages(imports, import_paths, options.get("profile", ""))
+    os.register_at_fork = register_at_fork
     base = {name: sys.modules[name] for name in PRELOADED_MODULES}
     for module, names in PRELOADED.items():
         for name in names.split():
             base[name] = getattr(sys.modules[module], name)
     if "numpy" in sys.modules:
-        for name in ("numpy.random", "numpy.linalg", "numpy.fft"):
+        for name in ("numpy.random", "numpy.linalg", "numpy.fft", "numpy.polynomial"):
             importlib.import_module(name)  # numpy 2 imports them at first use, which fails here
         base["numpy"] = base["np"] = sys.modules["numpy"]
+    if "files" in tiers:
+        os.environ["TMPDIR"] = "/tmp"
+    if "threads" in tiers:
+        sys.modules["threading"].stack_size(THREAD_STACK_BYTES)
+    if clock is not None and "asyncio" in tiers:
+        install_loop(clock)
+    seeding = make_seeding(clock)
     sys.stdin, sys.stdout, sys.stderr = None, Sink(), Sink()
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = None, sys.stdout, sys.stderr
     sys.argv, sys.orig_argv = ["environment"], ["environment"]
@@ -141,16 +158,31 @@ def prepare(imports, import_paths, max_turns):
     sys.modules.pop("_sandbox_rs", None)
     sys.modules.pop("spade_runner", None)
     sys.modules["__main__"].__dict__.pop("module", None)
-    handlers = make_handlers(base, max_turns)
-    warm = make_handlers(base, max_turns)
-    for reply in (warm[0](DUMMY, "1"), warm[1]("1"), warm[2]("\\boxed{x}"), warm[2]("3")):
+    trial = make_trial(lambda: make_handlers(base, max_turns, seeding))
+    if options.get("warm", True):
+        reply = trial()
         if reply[0] != FINISHED:
             raise RuntimeError(f"the trusted environment failed: {reply}")
-    sys.modules.pop("environment", None)
-    gc.collect()
-    plug_pools()
-    gc.freeze()
-    return handlers
+        gc.collect()
+        plug_pools()
+        gc.freeze()
+    *handlers, branch = make_handlers(base, max_turns, seeding)
+    return (*handlers, trial, branch)
+
+
+def import_packages(imports, import_paths, profile):
+    """Import what the profile asks for; say what to do when that fails."""
+    sys.path[:0] = import_paths
+    for name in imports:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            place = f"profile {profile!r}: " if profile else ""
+            raise ImportError(
+                f"{place}package {name!r} cannot be imported by {sys.executable}: "
+                f"{type(error).__name__}: {error}; install it for that interpreter or take it out "
+                "of the profile's packages"
+            ) from None
 
 
 PLUGS = []
@@ -169,55 +201,50 @@ def plug_pools(block=16, largest=512, most=4096, pool_bytes=16384):
                 break  # the first block of a fresh pool
 
 
-def seed_all(seed, seed_random=random.seed, modules=sys.modules):
-    """Seed the global generators from the call's seed: a fork would share or reseed them."""
-    seed_random(seed)
-    numpy = modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)
-
-
-def make_handlers(base, max_turns):
+def make_handlers(base, max_turns, seeding):
     """Load, reset, step and hint over one state; everything they need is bound here."""
     environment, stage = None, "empty"
-
-    def guarded(where, function, *arguments):
-        try:
-            return function(*arguments)
-        except Bad as bad:
-            return (BAD_VALUE, "", None, False, False, f"in {where}: {bad}")
-        except BaseException as error:
-            return failed(where, error)
+    seed_all, seed_load = seeding
+    loads, dumps, infinity = marshal.loads, marshal.dumps, math.inf
 
     def load(source, seed_hex):
-        def run():
-            nonlocal environment, stage
-            seed_all(int(seed_hex, 16))
+        code = compile_source(source)
+        return code if type(code) is tuple else load_code(code, seed_hex)
+
+    def compile_source(source):
+        try:
+            return dumps(compile(source, FILE, "exec", dont_inherit=True))
+        except BaseException as error:
+            return failed("source", error)
+
+    def load_code(code, seed_hex):
+        nonlocal environment, stage
+        where = "source"
+        try:
+            seed_load(int(seed_hex, 16))
             module = types.ModuleType("environment")
             sys.modules["environment"] = module
             namespace = module.__dict__
             namespace.update(base)
-            exec(compile(source, FILE, "exec", dont_inherit=True), namespace)
+            exec(loads(code), namespace)
             found = find_class(namespace, base)
-            reply = guarded("constructor", construct, found)
-            if isinstance(reply, tuple):
-                return reply
-            environment, stage = reply[0], "loaded"
+            where = "constructor"
+            environment, stage = construct(found), "loaded"
             return (FINISHED, "", None, False, False, "")
-
-        return guarded("source", run)
+        except BaseException as error:
+            return failed(where, error)
 
     def construct(found):
         try:
-            return [found()]
+            return found()
         except TypeError as error:
             if error.__traceback__.tb_next is not None:
                 raise  # raised inside the constructor, not by the call
-        return [found(max_turns=max_turns)]
+        return found(max_turns=max_turns)
 
     def reset(seed_hex):
-        def run():
-            nonlocal stage
+        nonlocal stage
+        try:
             seed = int(seed_hex, 16)
             seed_all(seed)
             value = environment.reset(seed)
@@ -228,41 +255,51 @@ def make_handlers(base, max_turns):
             text = as_text(value, "observation")
             stage = "running"
             return (FINISHED, text, None, False, False, "")
-
-        return guarded("reset", run)
+        except BaseException as error:
+            return failed("reset", error)
 
     def step(action):
-        def run():
-            nonlocal stage
+        nonlocal stage
+        try:
             if stage != "running":
                 when = "after the episode ended" if stage == "done" else "before reset"
                 raise Bad(f"order: step {when}; call reset first")
             value = environment.step(action)
             if not isinstance(value, tuple) or len(value) != 5:
                 raise Bad("step must return (str, number, bool, bool, dict), got " + shape(value))
-            observation, reward, terminated, truncated, info = value
+            text, reward, end, cut, info = value
             if not isinstance(info, dict):
                 raise Bad(f"info must be a dict, got {type_name(info)}")
-            text, number = as_text(observation, "observation"), as_reward(reward)
-            end, cut = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
+            # What nearly every reply is made of passes by a short way; the rules are the same.
+            if type(text) is not str or not text.isascii():
+                text = as_text(text, "observation")
+            if type(reward) is not float or not -infinity < reward < infinity:
+                reward = as_reward(reward)
+            if end is not False:
+                end = as_flag(end, "terminated")
+            if cut is not False:
+                cut = as_flag(cut, "truncated")
             if end or cut:
                 stage = "done"
-            return (FINISHED, text, number, end, cut, "")
-
-        return guarded("step", run)
+            return (FINISHED, text, reward + 0.0, end, cut, "")
+        except BaseException as error:
+            return failed("step", error)
 
     def hint():
-        def run():
+        try:
             if stage == "loaded":
                 raise Bad("order: hint before reset; call reset first")
             method = getattr(environment, "hint", None)
             if method is None or not callable(method):
                 return (FINISHED, "", None, False, False, "no hint")
             return (FINISHED, as_text(method(), "hint"), None, False, False, "")
+        except BaseException as error:
+            return failed("hint", error)
 
-        return guarded("hint", run)
+    def branch(seed_hex):
+        seed_all(int(seed_hex, 16))
 
-    return load, reset, step, hint
+    return load, reset, step, hint, compile_source, load_code, branch
 
 
 def find_class(namespace, base):
@@ -273,88 +310,3 @@ def find_class(namespace, base):
         if isinstance(value, type):
             return value
     raise Bad("no class whose name ends in Env")
-
-
-def type_name(value):
-    """Name of a value's type, past whatever its metaclass says."""
-    return type.__dict__["__name__"].__get__(type(value))[:80]
-
-
-def shape(value):
-    """A value's type, and the types in it when it is a tuple."""
-    if type(value) is tuple:
-        return "(" + ", ".join(type_name(item) for item in value[:8]) + ")"
-    return type_name(value)
-
-
-def as_text(value, what):
-    """An exact str that can be sent."""
-    if not isinstance(value, str):
-        raise Bad(f"{what} must be a str, got {type_name(value)}")
-    text = str.__str__(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Bad(f"{what} holds a lone surrogate") from None
-    return text
-
-
-def as_reward(value):
-    """A finite float by the rule of this module."""
-    if not isinstance(value, (numbers.Real, decimal.Decimal)):
-        raise Bad(f"reward must be a number, got {type_name(value)}")
-    try:
-        number = float(value) + 0.0
-    except OverflowError:
-        raise Bad("reward overflows a float") from None
-    if not math.isfinite(number):
-        raise Bad(f"reward is {number}")
-    return number
-
-
-def as_flag(value, what):
-    """An exact bool by the rule of this module."""
-    if value is True or value is False:
-        return value
-    if type(value) is int and value in (0, 1):
-        return value == 1
-    if type_name(value) in ("bool_", "bool"):
-        return bool(value)
-    raise Bad(f"{what} must be a bool, got {type_name(value)}")
-
-
-def failed(where, error):
-    """The reply for whatever escaped: its kind, a bounded message, the environment's own lines."""
-    lines, last, depth = [], None, 0
-    trace = error.__traceback__
-    while trace is not None and depth < 100_000:
-        code = trace.tb_frame.f_code
-        if code.co_filename == FILE:
-            lines.append(f"line {trace.tb_lineno} in {code.co_name[:60]}")
-            del lines[:-6]
-        last, trace, depth = trace, trace.tb_next, depth + 1
-    try:
-        text = str(error)
-        text = str.__str__(text)[:600] if isinstance(text, str) else ""
-        text = text.encode("utf-8", "replace").decode()
-    except BaseException:
-        text = "<no message>"
-    if isinstance(error, SyntaxError) and error.filename == FILE:
-        lines = [f"line {error.lineno}"]
-        text = str(error.msg)[:200]
-    detail = f"in {where}: {type_name(error)}: {text}"
-    if lines:
-        detail += " (" + ", ".join(lines) + ")"
-    return (kind_of(error, last), "", None, False, False, detail)
-
-
-def kind_of(error, last):
-    """A limit or a refused call, if that is what raised; an exception raised by hand is neither."""
-    if not isinstance(error, (MemoryError, OSError)):
-        return EXCEPTION
-    code = last.tb_frame.f_code if last is not None else None
-    if code is not None and code.co_filename == FILE and code.co_code[last.tb_lasti] in RAISES:
-        return EXCEPTION
-    if isinstance(error, MemoryError):
-        return OVER_MEMORY
-    return REFUSED_CALL if error.errno in REFUSED_ERRNOS else EXCEPTION

@@ -17,6 +17,7 @@ pub mod pool;
 pub mod probe;
 pub mod protocol;
 pub mod python;
+pub mod runner;
 pub mod stats;
 pub mod template;
 pub mod worker;

@@ -33,6 +33,7 @@ mod _sandbox_rs {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("RUNNER_SOURCE", crate::runner::SOURCE)?;
         module.add("JailError", module.py().get_type::<JailError>())?;
         module.add("JailBusy", module.py().get_type::<JailBusy>())
     }

@@ -20,7 +20,6 @@ use crate::limits::Limits;
 use crate::policy;
 use crate::worker;
 
-const RUNNER: &str = include_str!("../runner/runner.py");
 const CONTROL: i32 = 0;
 /// Longest packet of the control sockets.
 pub const PACKET_BYTES: usize = 64 << 10;
@@ -80,7 +79,7 @@ fn run(py: Python<'_>) -> Result<(), String> {
 }
 
 fn prepare<'py>(py: Python<'py>, limits: &Limits) -> PyResult<Bound<'py, PyTuple>> {
-    let code = CString::new(RUNNER)?;
+    let code = CString::new(crate::runner::SOURCE)?;
     let module = PyModule::from_code(py, &code, c"<runner>", c"spade_runner")?;
     let arguments = (&limits.imports, &limits.import_paths, limits.max_turns);
     let handlers = module.getattr("prepare")?.call1(arguments)?;

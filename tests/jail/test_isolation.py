@@ -54,7 +54,7 @@ def test_a_secret_of_the_host_is_not_visible(monkeypatch):
     assert "sentinel" not in text
     assert set(environ) <= {
         "PYTHONHASHSEED", "LC_ALL", "LC_CTYPE", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-        "PYTHON_DISABLE_REMOTE_DEBUG",
+        "PYTHON_DISABLE_REMOTE_DEBUG", "TZ",
     }  # fmt: skip
     assert argv == orig_argv == ["environment"]
     assert path == []
