@@ -8,6 +8,7 @@
 
 pub mod broker;
 pub mod capability;
+pub mod cgroup;
 pub mod error;
 pub mod jail;
 pub mod limits;

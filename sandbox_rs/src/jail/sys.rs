@@ -4,6 +4,7 @@ pub mod bare;
 pub mod confine;
 pub mod io;
 pub mod process;
+pub mod trial;
 
 use std::io::{Error, Result};
 

@@ -30,6 +30,20 @@ pub fn limit(resource: libc::__rlimit_resource_t, value: u64) -> Result<()> {
     check(unsafe { libc::setrlimit(resource, &raw const both) }).map(drop)
 }
 
+/// Raise the soft limit of open files to the hard one.
+pub fn raise_open_files() -> Result<()> {
+    let mut both = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `both` lives through the calls and has room for what the first one writes.
+    unsafe {
+        check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut both))?;
+        both.rlim_cur = both.rlim_max;
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const both)).map(drop)
+    }
+}
+
 /// Become user and group `id` for good, with no further groups. Clears all capabilities.
 pub fn become_user(id: u32) -> Result<()> {
     // SAFETY: an empty list of groups needs no pointer; the process has one thread, so the raw
