@@ -100,8 +100,8 @@ pub fn remedy(name: &str) -> &'static str {
              level=\"auto\" runs without it"
         }
         "files" => {
-            "a profile with files needs a mount namespace and Linux 5.10: see empty_root, or use a \
-             profile without files"
+            "a profile with files needs a mount namespace, Landlock and Linux 5.13 (see empty_root \
+             and landlock); profiles without files run without them"
         }
         "landlock" => {
             "use Linux 5.13 or newer with landlock in the lsm= list; level=\"auto\" runs without it"

@@ -84,5 +84,10 @@ fn lock(plan: &Plan, id: u32, forkable: bool) -> Result<()> {
     if plan.die_with_parent {
         process::die_with_parent()?; // after the change of user, which clears it
     }
-    confine::install_filter(&plan.filters.seal)
+    let filters = &plan.filters;
+    confine::install_filter(if forkable {
+        &filters.seal_fork
+    } else {
+        &filters.seal
+    })
 }

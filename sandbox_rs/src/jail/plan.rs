@@ -121,11 +121,13 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
         &root,
         "the root is an empty read-only file system",
     );
-    if let Some(files) = &plan.files {
+    let scratch = plan.files.as_ref().map(|files| {
         let tried = unless_left_out(limits, "files", || try_scratch(files, root.is_ok()));
-        let detail = format!("{} bytes in memory at /tmp, per worker", files.bytes);
-        report.note("files", &tried, &detail);
-    }
+        (
+            tried,
+            format!("{} bytes in memory at /tmp, per worker", files.bytes),
+        )
+    });
 
     let rlimits = unless_left_out(limits, "rlimits", || limit_resources(plan));
     let rlimits = rlimits.and_then(|()| {
@@ -157,6 +159,12 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
         .as_ref()
         .map_or(String::new(), |version| format!("ABI {version}"));
     report.note("landlock", &landlock, &detail);
+
+    // The filter of such a profile lets files be opened: Landlock says which.
+    if let Some((tried, detail)) = scratch {
+        let needed = landlock.map_err(|e| Error::other(format!("needs Landlock: {e}")));
+        report.note("files", &tried.and(needed), &detail);
+    }
 
     // Last, because everything above needs more calls than it leaves.
     let seccomp = unless_left_out(limits, "seccomp", || {
