@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::broker;
-use crate::capability::Report;
+use crate::capability::{self, Report};
 use crate::error::{Fault, Result, Stage};
 use crate::jail::sys::{io, process};
 use crate::limits::Limits;
@@ -68,7 +68,11 @@ impl Pool {
             .stage("starting the broker (sandbox.python)")?;
         let mut stub = Stub(Some(stub));
         let report = handshake(&control, &limits)?;
-        report.judge(limits.strict)?;
+        report.judge(if limits.strict {
+            "strict"
+        } else {
+            capability::AUTO
+        })?;
 
         let epoll = io::epoll().stage("epoll")?;
         let wake = io::event_fd().stage("eventfd")?;

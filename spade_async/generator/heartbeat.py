@@ -61,7 +61,7 @@ class Vitals:
             "jail_calls": float(counters.jail.calls),
             "jail_wall_s": counters.jail.wall_s,
             "jail_busy": float(counters.jail.busy),
-            "jail_full": float(jail.capabilities.get("level") == "full"),
+            "jail_full": float(jail.capabilities.get("level") == "strict"),
         }
         metrics |= {
             f"jail_{name}": float(value)
