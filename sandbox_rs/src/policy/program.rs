@@ -51,8 +51,10 @@ const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 /// The bit that marks a number of the x32 convention, which passes a check of the architecture.
 const X32: u32 = 1 << 30;
-/// Numbers in one chain.
+/// Numbers in one chain: few where calls run the program, so that they are found soon; more in a
+/// seal, where each part of a tree has returns of its own to install.
 const CHAIN: usize = 10;
+const SEAL_CHAIN: usize = 40;
 
 /// The program a template installs: what is not in `verdicts` answers ENOSYS, and a call by the
 /// conventions of another architecture ends the process.
@@ -68,7 +70,7 @@ pub fn allow_list(arch: Arch, verdicts: &BTreeMap<u32, Verdict>) -> Result<BpfPr
         program.extend([jump(JUMP_BITS, X32, 0, 1)?, kill]);
     }
     let unknown = Verdict::Refuse(libc::ENOSYS as u16);
-    program.extend(tree(&verdicts.iter().collect::<Vec<_>>(), &unknown)?);
+    program.extend(tree(&verdicts.iter().collect::<Vec<_>>(), &unknown, CHAIN)?);
     checked(program)
 }
 
@@ -77,7 +79,7 @@ pub fn allow_list(arch: Arch, verdicts: &BTreeMap<u32, Verdict>) -> Result<BpfPr
 pub fn seal(verdicts: &BTreeMap<u32, Verdict>) -> Result<BpfProgram> {
     let mut program = vec![plain(LOAD_WORD, NUMBER)];
     let verdicts: Vec<_> = verdicts.iter().collect();
-    program.extend(tree(&verdicts, &Verdict::Pass)?);
+    program.extend(tree(&verdicts, &Verdict::Pass, SEAL_CHAIN)?);
     checked(program)
 }
 
@@ -99,13 +101,13 @@ fn checked(program: BpfProgram) -> Result<BpfProgram> {
 }
 
 /// Search for the number in the accumulator.
-fn tree(verdicts: &[(&u32, &Verdict)], other: &Verdict) -> Result<BpfProgram> {
-    if verdicts.len() <= CHAIN {
+fn tree(verdicts: &[(&u32, &Verdict)], other: &Verdict, longest: usize) -> Result<BpfProgram> {
+    if verdicts.len() <= longest {
         return chain(verdicts, other);
     }
     let (left, right) = verdicts.split_at(verdicts.len() / 2);
     let first_right = *right[0].0;
-    let (left, right) = (tree(left, other)?, tree(right, other)?);
+    let (left, right) = (tree(left, other, longest)?, tree(right, other, longest)?);
     let mut program = match u8::try_from(left.len()) {
         Ok(length) => vec![jump(JUMP_AT_LEAST, first_right, length, 0)?],
         Err(_) => vec![

@@ -20,14 +20,23 @@ pub fn duplicate_to(from: RawFd, to: RawFd) -> Result<()> {
     check(unsafe { libc::dup3(from, to, 0) }).map(drop)
 }
 
+#[cfg(target_arch = "x86_64")]
+const SETRLIMIT: libc::c_long = libc::SYS_setrlimit;
+/// Not named by the libc crate.
+#[cfg(target_arch = "aarch64")]
+const SETRLIMIT: libc::c_long = 164;
+
 /// Set soft and hard limit of a resource.
+///
+/// By the old call, which the filters can tell from reading limits by its number alone; the C
+/// library would take prlimit64.
 pub fn limit(resource: libc::__rlimit_resource_t, value: u64) -> Result<()> {
     let both = libc::rlimit {
         rlim_cur: value,
         rlim_max: value,
     };
     // SAFETY: `both` lives through the call.
-    check(unsafe { libc::setrlimit(resource, &raw const both) }).map(drop)
+    check_long(unsafe { libc::syscall(SETRLIMIT, resource, &raw const both) }).map(drop)
 }
 
 /// Raise the soft limit of open files to the hard one.
