@@ -119,8 +119,8 @@ class AEnv:
 @pytest.fixture(scope="module", params=TIERS, ids=lambda tiers: "+".join(("compute", *tiers)))
 def raw(request: pytest.FixtureRequest) -> Iterator[tuple[SyncPool, tuple[str, ...]]]:
     policy = SandboxPolicy(
-        num_workers=1, spares=1, imports=("ctypes", "signal"), wall_s_per_call=20, cpu_s_per_call=10,
-        source_bytes=1 << 20,
+        num_workers=1, spares=1, imports=("ctypes", "signal"), source_bytes=1 << 20,
+        wall_s_per_call=20, cpu_s_per_call=10,
     )  # fmt: skip
     with SyncPool(policy) as pool:
         yield pool, request.param
