@@ -14,7 +14,7 @@ import sys
 def handlers(runner, numpy, paths):
     """The runner's handlers after the same imports."""
     text = ""
-    for part in ("hooks", "values", "clock", "seeding", "runner"):
+    for part in ("hooks", "values", "clock", "seeding", "warming", "runner"):
         with open(os.path.join(os.path.dirname(runner), part + ".py")) as file:
             text += file.read()
     namespace = {"__name__": "spade_runner"}

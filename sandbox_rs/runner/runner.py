@@ -1,14 +1,13 @@
 """Runs inside the jail: loads one environment, calls it, and turns what comes back into a reply.
 
 Plain Python that needs nothing compiled. The runner is one text, made of hooks.py, values.py,
-clock.py, seeding.py and this file, in that order (`RUNNER_SOURCE` of the extension module). It is
-executed once in the template, whose forks are the workers, or in the process of another backend;
-whoever runs it calls `prepare` and then its handlers. It is trusted only until a load: from then on
-untrusted code shares the interpreter and can change anything here, which harms nobody but its own
-replies. The caller checks them.
+clock.py, seeding.py, warming.py and this file, in that order (`RUNNER_SOURCE` of the extension
+module). It is executed once in the template, whose forks are the workers, or in the process of
+another backend; whoever runs it calls `prepare` and then its handlers. It is trusted only until a
+load: from then on untrusted code shares the interpreter and can change anything here, which harms
+nobody but its own replies. The caller checks them.
 """
 
-import gc
 import importlib
 import marshal
 import math
@@ -20,8 +19,9 @@ import types
 if False:  # for readers and linters: these are above in the same text
     from clock import install_clock, install_loop
     from hooks import register_at_fork
-    from seeding import make_seeding, make_trial
+    from seeding import make_seeding
     from values import FILE, FINISHED, Bad, as_flag, as_reward, as_text, failed, shape, type_name
+    from warming import make_ready, make_trial
 
 SKIPPED = ("Env", "ToolUseBaseEnv")
 MODULES = (
@@ -158,15 +158,11 @@ def prepare(imports, import_paths, max_turns, *, options=None):
     sys.modules.pop("_sandbox_rs", None)
     sys.modules.pop("spade_runner", None)
     sys.modules["__main__"].__dict__.pop("module", None)
-    trial = make_trial(lambda: make_handlers(base, max_turns, seeding))
+    *handlers, forget = make_handlers(base, max_turns, seeding)
+    trial = make_trial(handlers, forget)
     if options.get("warm", True):
-        reply = trial()
-        if reply[0] != FINISHED:
-            raise RuntimeError(f"the trusted environment failed: {reply}")
-        gc.collect()
-        plug_pools()
-        gc.freeze()
-    *handlers, branch = make_handlers(base, max_turns, seeding)
+        make_ready(trial)
+    *handlers, branch = handlers
     return (*handlers, trial, branch)
 
 
@@ -185,25 +181,13 @@ def import_packages(imports, import_paths, profile):
             ) from None
 
 
-PLUGS = []
-
-
-def plug_pools(block=16, largest=512, most=4096, pool_bytes=16384):
-    """Fill the half-used pools of the allocator, so that workers start on fresh pages.
-
-    A write into a page shared with the template copies it; into a fresh one it does not.
-    """
-    for size in range(block * 3, largest + 1, block):
-        for _ in range(most):
-            plug = bytes(size - 33)  # 33 bytes of header and final zero
-            PLUGS.append(plug)
-            if id(plug) % pool_bytes < 64:
-                break  # the first block of a fresh pool
-
-
 def make_handlers(base, max_turns, seeding):
     """Load, reset, step and hint over one state; everything they need is bound here."""
     environment, stage = None, "empty"
+    module = types.ModuleType("environment")
+    namespace = module.__dict__
+    # Filled here and not at a load: each name and value that is touched is a page to be copied.
+    namespace.update(base, __builtins__=sys.modules["builtins"].__dict__)
     seed_all, seed_load = seeding
     loads, dumps, infinity = marshal.loads, marshal.dumps, math.inf
 
@@ -222,12 +206,11 @@ def make_handlers(base, max_turns, seeding):
         where = "source"
         try:
             seed_load(int(seed_hex, 16))
-            module = types.ModuleType("environment")
+            if "environment" in sys.modules:
+                forget()
             sys.modules["environment"] = module
-            namespace = module.__dict__
-            namespace.update(base)
             exec(loads(code), namespace)
-            found = find_class(namespace, base)
+            found = find_class(namespace)
             where = "constructor"
             environment, stage = construct(found), "loaded"
             return (FINISHED, "", None, False, False, "")
@@ -299,14 +282,24 @@ def make_handlers(base, max_turns, seeding):
     def branch(seed_hex):
         seed_all(int(seed_hex, 16))
 
-    return load, reset, step, hint, compile_source, load_code, branch
+    def forget():
+        nonlocal environment, stage
+        environment, stage = None, "empty"
+        del sys.modules["environment"]
+        while (name := next(reversed(namespace))) != "__builtins__":
+            del namespace[name]
+
+    return load, reset, step, hint, compile_source, load_code, branch, forget
 
 
-def find_class(namespace, base):
+def find_class(namespace):
     """The first class whose name ends in Env, in the order of definition."""
-    for name, value in list(namespace.items()):
-        if not name.endswith("Env") or name in SKIPPED or name in base:
-            continue
-        if isinstance(value, type):
-            return value
+    own = []
+    for name in reversed(namespace):
+        if name == "__builtins__":
+            break  # what comes before was there before
+        own.append(name)
+    for name in reversed(own):
+        if name.endswith("Env") and name not in SKIPPED and isinstance(namespace[name], type):
+            return namespace[name]
     raise Bad("no class whose name ends in Env")

@@ -4,30 +4,9 @@ Not fixed, and never can be here: `os.urandom`, `secrets`, `uuid4`, `id` and, wi
 clock, time.
 """
 
-import gc
 import os
 import random
 import sys
-
-if False:  # for readers and linters: these are above in the same text
-    from values import FINISHED
-
-TRUSTED = """
-class WarmEnv:
-    def reset(self, seed=None):
-        rng = random.Random(seed)
-        self.numbers = [rng.randint(1, 9) for _ in range(3)]
-        if "np" in globals():
-            self.table = np.arange(9.0).reshape(3, 3) + np.random.rand(3)
-        return f"Sum {self.numbers}", {}
-    def step(self, action):
-        match = re.search(r"boxed\\{(.*?)\\}", action)
-        try:
-            value = int(match.group(1) if match else action)
-        except ValueError:
-            return "not a number", 0.0, False, False, {}
-        return "done", 1.0 if value == sum(self.numbers) else 0.0, True, False, {}
-"""
 
 
 def make_seeding(clock):
@@ -72,24 +51,3 @@ def make_seeding(clock):
         seed_all(number)
 
     return seed_all, seed_all if clock is None else with_clock
-
-
-def make_trial(make_handlers):
-    """The function that runs one episode of the trusted environment above; see `prepare`."""
-    code = make_handlers()[4](TRUSTED)
-
-    def trial():
-        _, reset, step, _, _, load_code, _ = make_handlers()
-        for call, *values in (
-            (load_code, code, "1"), (reset, "1"), (step, "\\boxed{x}"), (step, "3"),
-        ):  # fmt: skip
-            reply = call(*values)
-            if reply[0] != FINISHED:
-                break
-        sys.modules.pop("environment", None)
-        del reset, step, load_code, call
-        gc.collect()
-        gc.freeze()  # also sets the counters back, so that collections come when they would have
-        return reply
-
-    return trial

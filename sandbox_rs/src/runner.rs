@@ -6,5 +6,6 @@ pub const SOURCE: &str = concat!(
     include_str!("../runner/values.py"),
     include_str!("../runner/clock.py"),
     include_str!("../runner/seeding.py"),
+    include_str!("../runner/warming.py"),
     include_str!("../runner/runner.py"),
 );
