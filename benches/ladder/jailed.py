@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benches.ladder import competitors, frame
-from benches.ladder.plan import ENVIRONMENT, INTERPRETER, ROOT, RUNNER, Plan, import_paths
+from benches.ladder.plan import ENVIRONMENT, INTERPRETER, ROOT, Plan, import_paths, runner_file
 from benches.ladder.row import Row, Unavailable, absent
 
 HERE = Path(__file__).resolve().parent
@@ -38,7 +38,7 @@ def folders() -> list[str]:
 def served(numpy: bool = False) -> list[str]:
     """The command that serves frames in a plain interpreter."""
     python = os.path.realpath(sys.executable)
-    argv = [python, *INTERPRETER, str(HERE / "standalone.py"), str(RUNNER)]
+    argv = [python, *INTERPRETER, str(HERE / "standalone.py"), str(runner_file())]
     return [*argv, "--numpy", *import_paths()] if numpy else argv
 
 

@@ -32,9 +32,9 @@ def policy(numpy: bool = False, cache: bool = True, **values: Any) -> SandboxPol
     if numpy:
         values |= {"profiles": ("numpy",)} if "profiles" in known else {"imports": ("numpy",)}
     if not cache:
-        if "compile_cache_bytes" in known:
-            values["compile_cache_bytes"] = 0
-    elif "compile_cache_bytes" not in known:
+        if "code_cache_bytes" in known:
+            values["code_cache_bytes"] = 0
+    elif "code_cache_bytes" not in known:
         raise Unavailable("not built yet: the pool has no compile cache")
     try:
         return SandboxPolicy(**values)
@@ -62,6 +62,16 @@ def rest(pool: SyncPool, target: int) -> None:
             break
         time.sleep(0.0005)
     time.sleep(0.0015)
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Microseconds of one call that answers with a reply."""
+    begun = time.perf_counter()
+    reply = call()
+    taken = (time.perf_counter() - begun) * 1e6
+    if not reply.ok:
+        raise RuntimeError(reply.detail)
+    return taken
 
 
 def played(session: SyncSession) -> SyncSession:
@@ -102,6 +112,7 @@ class Rungs:
     def __init__(self, stack: ExitStack, plan: Plan) -> None:
         self._stack, self._plan = stack, plan
         self.rows: list[Row] = []
+        self.live: list[Stepper] = []
 
     def pool(self, **values: Any) -> SyncPool:
         """A pool that ends with the run."""
@@ -174,6 +185,18 @@ class Rungs:
         stepper = Stepper(played(session))
         return lambda: [stepper.step() for _ in range(self._plan.steps_per_turn)]
 
+    def noop(self) -> Callable[[], Sequence[float]]:
+        """No-ops of one session: what of a step is not the environment's."""
+        pool = self.pool(spares=1, num_workers=1, cache=False)
+        session = self._stack.enter_context(pool.session(self._plan.source, SEED))
+        ping = built(played(session), "ping")
+        return lambda: [timed(ping) for _ in range(self._plan.steps_per_turn)]
+
+    def sweep_noop(self) -> Callable[[], Sequence[float]]:
+        """No-ops over many live sessions, one at a time."""
+        pings = [built(stepper.session, "ping") for stepper in self.live]
+        return lambda: [timed(ping) for ping in pings]
+
     def many(self) -> SyncPool:
         """A pool full of live sessions; sets `self.live`."""
         count = self._plan.num_live
@@ -184,7 +207,7 @@ class Rungs:
 
     def sweep(self) -> Callable[[], Sequence[float]]:
         """Steps over many live sessions, one at a time."""
-        self._pool_of_many = self.many()
+        self._pool_of_many = self.many()  # the rungs below share it
         return lambda: [stepper.step() for stepper in self.live]
 
     def batched(self) -> Callable[[], Sequence[float]]:
@@ -261,11 +284,17 @@ def rows(stack: ExitStack, plan: Plan) -> list[Row]:
         lambda: rungs.first_reply(4, cache=False),
     )
     rungs.add("step_us.hot", "step, hot", rungs.hot)
+    rungs.add("step_us.noop_hot", "no-op to a live worker, hot", rungs.noop)
     rungs.add(f"step_us.live_{plan.num_live}", f"step over {plan.num_live} live", rungs.sweep)
     rungs.add(
         f"step_us.live_{plan.num_live}_batched",
         f"step over {plan.num_live} live, batched",
         rungs.batched,
+    )
+    rungs.add(
+        f"step_us.noop_live_{plan.num_live}",
+        f"no-op over {plan.num_live} live",
+        rungs.sweep_noop,
     )
     rungs.add("teardown_us", "end of a used worker, close to reaped", rungs.teardown)
     return rungs.rows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
+import ast
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 from benches.ladder.workload import GRID, NUMPY_GRID
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNNER = ROOT / "sandbox_rs" / "runner" / "runner.py"
+PARTS = ROOT / "sandbox_rs" / "src" / "runner.rs"
+SHARED = ROOT / "target" / "bench"
+"""Written by the bench, read by the other jails."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,28 @@ class Plan:
         return 25 if self.quick else 100
 
 
+def runner_text() -> str:
+    """The jail's runner as one text: the parts that the extension is built from, in its order."""
+    parts = re.findall(r'include_str!\("([^"]+)"\)', PARTS.read_text())
+    return "".join((PARTS.parent / part).read_text() for part in parts)
+
+
+def runner_file() -> Path:
+    """The runner as a file that the other jails can read."""
+    SHARED.mkdir(parents=True, exist_ok=True)
+    path = SHARED / "runner.py"
+    path.write_text(runner_text())
+    return path
+
+
 def import_names(numpy: bool) -> list[str]:
-    """The modules that the jail's template imports: read from its runner."""
-    names = list(runpy.run_path(str(RUNNER))["MODULES"])
+    """The modules that the jail's template imports: read from its runner, not executed."""
+    names: list[str] = []
+    for node in ast.parse(runner_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "MODULES":
+            names += ast.literal_eval(node.value)
+    if not names:
+        raise RuntimeError("the runner names no MODULES any more: adapt benches/ladder/plan.py")
     if numpy:
         names += ["numpy", "numpy.random", "numpy.linalg", "numpy.fft"]
     return names

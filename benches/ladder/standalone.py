@@ -6,19 +6,16 @@ request u8 kind + text, reply u8 outcome + text. No warming, no freeze: a proces
 one episode would only lose by them.
 """
 
-import os
 import struct
 import sys
 
 
 def handlers(runner, numpy, paths):
     """The runner's handlers after the same imports."""
-    text = ""
-    for part in ("hooks", "values", "clock", "seeding", "warming", "runner"):
-        with open(os.path.join(os.path.dirname(runner), part + ".py")) as file:
-            text += file.read()
+    with open(runner, "rb") as file:
+        code = compile(file.read(), "<runner>", "exec")
     namespace = {"__name__": "spade_runner"}
-    exec(compile(text, "<runner>", "exec"), namespace)
+    exec(code, namespace)
     return namespace["prepare"](["numpy"] if numpy else [], paths, 25, options={"warm": False})
 
 
@@ -39,6 +36,7 @@ def serve(calls, requests, replies):
 
 if __name__ == "__main__":
     rest = sys.argv[1:]
-    ends = sys.stdin.detach(), sys.stdout.detach()  # the runner takes these two away
+    # The runner puts others in the place of the text streams, whose end would close these.
+    streams = sys.stdin.detach(), sys.stdout.detach()
     paths = [path for path in rest[1:] if path != "--numpy"]
-    serve(handlers(rest[0], "--numpy" in rest, paths), *ends)
+    serve(handlers(rest[0], "--numpy" in rest, paths), *streams)
