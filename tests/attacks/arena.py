@@ -36,7 +36,7 @@ class SiblingEnv:
         return f"{sum(map(len, self.log))} {self.rng.random()}"
 """
 SEED = 20_260_101
-STEPS = 1500
+STEPS = 500
 
 
 def policy_for(name: str) -> SandboxPolicy:
@@ -181,6 +181,11 @@ class Arena:
 
     def check(self) -> None:
         """Assert that host and sibling are as they would be without any attack."""
+        if self.at == STEPS:
+            self.sibling.close()
+            self.sibling = self._stack.enter_context(self.pool.session(SIBLING, SEED))
+            assert self.sibling.reset().observation == self.expected[0]
+            self.at = 0
         number, self.at = self.at, self.at + 1
         reply = self.sibling.step(f"move {number}")
         said = f"{reply.observation} {reply.reward} {reply.detail}"

@@ -107,6 +107,8 @@ CASES = [
             for high in (1 << 32, 1 << 63, -1 << 32, 0xFFFF << 48): refused(number | high)
         refused(-1); refused(2**31); refused(2**31 - 1); refused(-2**31); refused(1 << 30)""",
         on="ctypes"),
+    Case("exec-numbers-of-another-table",
+         "call(1 << 30); call(1 << 31); call(-1)", (FINISHED, REFUSED), on="ctypes"),
     Case("exec-int-0x80", """
         # The 32-bit table, entered by a gadget: EAX is the number of float arguments, 2 is fork.
         place = gadget(b"\\xcd\\x80")

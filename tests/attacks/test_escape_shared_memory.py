@@ -92,8 +92,8 @@ CASES = [
     Case("shared-page-merging", """
         page = ctypes.create_string_buffer(1 << 16)
         place = (ctypes.addressof(page) + 4095) & ~4095
-        # MERGEABLE, HWPOISON, SOFT_OFFLINE, REMOVE, COLD, PAGEOUT, COLLAPSE, DONTFORK, GUARD
-        for advice in (12, 13, 100, 101, 9, 20, 21, 25, 10, 11, 16, 17, 18, 19, 22, 23, 24, 102):
+        # MERGEABLE, HWPOISON, SOFT_OFFLINE, REMOVE, COLD, PAGEOUT, COLLAPSE, DONTFORK, GUARD ...
+        for advice in (12, 13, 100, 101, 9, 20, 21, 25, 10, 11, 16, 17, 18, 19, 24, 102):
             refused(28, place, 4096, advice); refused(28, place, 4096, advice | 1 << 40)
         refused(157, 67, 1, 0, 0, 0); refused(27, place, 4096, page)""", on="ctypes"),
     Case("shared-futexes-between-workers", """
