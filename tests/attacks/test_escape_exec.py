@@ -104,8 +104,7 @@ CASES = [
          (FINISHED, REFUSED, CRASHED), on="ctypes"),
     Case("exec-numbers-with-an-upper-half", """
         for number in (57, 59, 101, 257, 41, 425):
-            for high in (1 << 32, 1 << 63, -1 << 32, 0xFFFF << 48): refused(number | high)
-        refused(-1); refused(2**31); refused(2**31 - 1); refused(-2**31); refused(1 << 30)""",
+            for high in (1 << 32, 1 << 63, -1 << 32, 0xFFFF << 48): refused(number | high)""",
         on="ctypes"),
     Case("exec-numbers-of-another-table",
          "call(1 << 30); call(1 << 31); call(-1)", (FINISHED, REFUSED), on="ctypes"),
