@@ -83,10 +83,11 @@ def found(needles):
     places = [ctypes.addressof(ctypes.c_int.in_dll(libc, "optind")), id(object()), id(""), id([]),
               id(sys.modules), ctypes.c_void_p.in_dll(libc, "environ").value, libc.malloc(24),
               ctypes.cast(libc.abort, ctypes.c_void_p).value, libc.malloc(100_000)]
-    held, needles = set(), [needle[::-1] for needle in needles]
+    held, shift = set(), bytes((byte + 1) % 256 for byte in range(256))
     for place in places:
         for page in pages(place):
-            held.update(needle.decode()[:10] for needle in needles if needle in page)
+            page = page.translate(shift)
+            held.update(at for at, needle in enumerate(needles) if needle in page)
     return sorted(held)
 """
 
@@ -108,15 +109,18 @@ def told_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncPool]:
 def test_a_secret_of_the_hosts_environment_is_nowhere_in_memory(told_host: SyncPool) -> None:
     """Stack with the first environment block, heap, data of libc and arenas, read by address.
 
-    The needles are written backwards in the source, so that it does not find itself.
+    Needles and pages are compared with every byte one higher, and the worker never sees a needle as
+    it is: so the search does not find itself.
     """
-    needles = [b"sentinel-5be1c9"[::-1], b"SPADE_API_KEY"[::-1], b"PYTHONHASHSEED"[::-1]]
+    shift = bytes((byte + 1) % 256 for byte in range(256))
+    texts = b"sentinel-5be1c9", b"SPADE_API_KEY", b"PYTHONHASHSEED"
+    needles = [text.translate(shift) for text in texts]
     body = f"return repr(found({needles!r})), 0.0, True, False, {{}}"
     with told_host.session(environment(body, MEMORY), 1) as session:
         assert session.reset().ok
         reply = session.step("go")
     # The one that is there for all to see proves that the search finds what there is.
-    assert reply.observation == "['PYTHONHASH']", reply
+    assert reply.observation == "[2]", reply
 
 
 def test_objects_of_the_template_name_neither_host_nor_user(told_host: SyncPool) -> None:
