@@ -1,28 +1,61 @@
-"""Types of the native core. Only `spade_async.sandbox` imports it."""
+"""Types of the native core. Only `spade_async.sandbox_core` imports it."""
 
 from typing import TypeAlias, final
 
 _Answer: TypeAlias = tuple[str, str, float | None, bool, bool, str, float, float | None, int]
 _Completion: TypeAlias = _Answer | str
 
-class JailError(Exception): ...
-class JailBusy(JailError): ...
+RUNNER_SOURCE: str
+"""The Python part of the jail: plain code that defines `prepare`."""
+
+class JailError(Exception):
+    """A fault of the jail itself."""
+
+class JailBusy(JailError):
+    """The bounded queue is full, or there is no room for a copy."""
 
 @final
 class Core:
-    def __new__(cls, limits: str) -> Core: ...
-    def open(self, source: str, seed_hex: str) -> int: ...
-    def call(self, session: int, kind: int, body: str) -> int: ...
-    def release(self, session: int) -> None: ...
-    def wait(self, operation: int) -> _Completion: ...
-    def drain(self) -> list[tuple[int, _Completion]]: ...
-    def done_fd(self) -> int: ...
-    def capabilities(self) -> dict[str, object]: ...
-    def stats(self) -> list[tuple[str, int]]: ...
-    def drain_latencies(self) -> list[float]: ...
-    def close(self) -> None: ...
+    """A running pool; usable from any thread of the process that started it."""
 
-RUNNER_SOURCE: str
+    def __new__(cls, limits: str) -> Core:
+        """Start broker and templates from limits in TOML; waits until they are ready."""
+    def open(self, source: str, seed_hex: str, profile: int, forkable: bool) -> int:
+        """Ask for a worker and load a source; the number names session and operation."""
+    def call(self, session: int, kind: int, body: str) -> int:
+        """Start a call: kind 1 reset (seed in hexadecimal), 2 step, 3 hint, 5 nothing."""
+    def fork(self, session: int, seed_hex: str) -> int:
+        """Start a copy of a session; the number names copy and operation."""
+    def open_now(
+        self, source: str, seed_hex: str, profile: int, forkable: bool
+    ) -> tuple[int, _Completion]:
+        """`open`, and wait. Blocking pools only."""
+    def call_now(self, session: int, kind: int, body: str) -> _Completion:
+        """`call`, and wait. Blocking pools only."""
+    def step_many(self, steps: list[tuple[int, str]]) -> list[_Completion]:
+        """Steps on many sessions, all sent before the first is read. Blocking pools only."""
+    def fork_now(self, session: int, seed_hex: str) -> tuple[int, _Completion]:
+        """`fork`, and wait. Blocking pools only."""
+    def release(self, session: int) -> None:
+        """End a session; never waits."""
+    def cancel(self, session: int) -> None:
+        """End a session's worker now; a call in flight is a fault."""
+    def used(self, session: int) -> dict[str, int | float | None] | None:
+        """What a session has used; None when it has no worker."""
+    def drain(self) -> list[tuple[int, _Completion]]:
+        """Completions since the last drain. Not for blocking pools."""
+    def done_fd(self) -> int:
+        """Descriptor that becomes readable when `drain` has something."""
+    def capabilities(self) -> dict[str, object]:
+        """Level and layers, found out by doing."""
+    def stats(self) -> list[tuple[str, int]]:
+        """Counters and gauges."""
+    def drain_latencies(self) -> list[float]:
+        """Wall seconds per call since the last drain."""
+    def drain_events(self) -> list[tuple[float, str, str, int | None, str]]:
+        """Events since the last drain: unix time, kind, profile, session, detail."""
+    def close(self) -> None:
+        """End everything; returns when no process is left."""
 
 def _broker_main() -> None: ...
 def _template_main() -> None: ...

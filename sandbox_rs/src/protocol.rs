@@ -2,7 +2,9 @@
 //!
 //! A frame is a little-endian u32 length and that many bytes. Request: u32 sequence, u8 kind, body.
 //! Reply: u32 sequence, u8 outcome, u8 flags, f64 reward, u32 length of the observation, the
-//! observation, then the detail to the end of the frame.
+//! observation, then the detail to the end of the frame. Before the reply to a `Load` may come one
+//! code frame: u32 sequence, u8 255, the marshalled code; the worker sends it before any of the
+//! source has run.
 
 use crate::outcome::{Outcome, Reply};
 
@@ -23,14 +25,32 @@ pub enum Kind {
     Step = 2,
     /// The privileged hint.
     Hint = 3,
+    /// `Load` of code that a worker has compiled before.
+    LoadCode = 4,
+    /// Nothing: answered by the worker's own loop.
+    Ping = 5,
+    /// Make a copy of this worker; its ends wait on the control socket.
+    Fork = 6,
 }
 
 impl Kind {
     /// The kind of a code on the wire.
     pub fn from_code(code: u8) -> Option<Self> {
-        [Self::Load, Self::Reset, Self::Step, Self::Hint]
-            .get(usize::from(code))
-            .copied()
+        const ALL: [Kind; 7] = [
+            Kind::Load,
+            Kind::Reset,
+            Kind::Step,
+            Kind::Hint,
+            Kind::LoadCode,
+            Kind::Ping,
+            Kind::Fork,
+        ];
+        ALL.get(usize::from(code)).copied()
+    }
+
+    /// Whether it executes a source and constructs the environment.
+    pub fn loads(self) -> bool {
+        matches!(self, Self::Load | Self::LoadCode)
     }
 }
 
@@ -61,13 +81,32 @@ pub fn encode_request(sequence: u32, kind: Kind, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Body of a load: the seed in hexadecimal, a newline, the source.
-pub fn load_body(source: &str, seed_hex: &str) -> Vec<u8> {
+/// Body of a load: the seed in hexadecimal, a newline, the source or its code.
+pub fn load_body(source: &[u8], seed_hex: &str) -> Vec<u8> {
     let mut body = Vec::with_capacity(seed_hex.len() + 1 + source.len());
     body.extend_from_slice(seed_hex.as_bytes());
     body.push(b'\n');
-    body.extend_from_slice(source.as_bytes());
+    body.extend_from_slice(source);
     body
+}
+
+/// Mark of a code frame, where a reply has its outcome.
+pub const CODE: u8 = 255;
+
+/// Compiled code as one frame.
+pub fn encode_code(sequence: u32, code: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(9 + code.len());
+    frame.extend_from_slice(&(5 + code.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&sequence.to_le_bytes());
+    frame.push(CODE);
+    frame.extend_from_slice(code);
+    frame
+}
+
+/// The code in a frame that claims to belong to call `sequence`; `None` if it is a reply.
+pub fn decode_code(frame: &[u8], sequence: u32) -> Option<&[u8]> {
+    let (head, code) = frame.split_at_checked(5)?;
+    (head[..4] == sequence.to_le_bytes() && head[4] == CODE).then_some(code)
 }
 
 /// A reply as one buffer.
@@ -153,6 +192,9 @@ impl FrameReader {
     /// A length above `cap`.
     pub fn push(&mut self, bytes: &[u8], cap: usize) -> Result<(usize, Option<Vec<u8>>), Bad> {
         let mut used = 0;
+        if self.have == 4 && self.length > cap {
+            return Err(Bad::TooLong(self.length)); // a reader that has refused goes on refusing
+        }
         while self.have < 4 {
             let Some(&byte) = bytes.get(used) else {
                 return Ok((used, None));

@@ -1,28 +1,31 @@
 //! The template: a Python interpreter with everything imported that locks itself, then forks one
 //! worker per request of the broker. Runs trusted code only.
 //!
-//! Packets on descriptor 0. In: the limits as TOML, then `S` + id per worker. Out: `H` + report as
-//! TOML when ready, `W` + id + pid with the worker's socket and pidfd, `E` + id + text when a fork
-//! failed, `F` + text when the template cannot serve at all.
+//! Packets on descriptor 0. In: profile and flags, a newline, the limits as TOML; then `S` + class +
+//! id per worker. Out: `P` + id 0 + pid of the self-test's worker, `H` + report as TOML when ready,
+//! `W` + id + pid with the worker's pipes and pidfd (and control socket, if forkable), `E` + id +
+//! text when a fork failed, `F` + text when the template cannot serve at all.
 
 use std::ffi::CString;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::capability::Report;
-use crate::jail::child::lock_socket_worker;
-use crate::jail::plan::{Plan, lock_template};
-use crate::jail::sys::{io, process};
-use crate::limits::Limits;
+use crate::jail::child::lock_worker;
+use crate::jail::plan::{FilesPlan, Plan, lock_template};
+use crate::jail::sys::{io, pipe, process};
+use crate::limits::{Limits, Profile};
 use crate::policy;
-use crate::worker;
+use crate::worker::{self, Handlers};
 
 const CONTROL: i32 = 0;
 /// Longest packet of the control sockets.
 pub const PACKET_BYTES: usize = 64 << 10;
+/// Class of a worker that may copy itself.
+pub const FORKABLE: u8 = 1;
 
 /// Run as the template. Never returns.
 pub fn main(py: Python<'_>) -> ! {
@@ -39,13 +42,21 @@ pub fn main(py: Python<'_>) -> ! {
 
 fn run(py: Python<'_>) -> Result<(), String> {
     process::die_with_parent().map_err(|e| e.to_string())?;
+    process::unblock_signals(); // the broker's mask was inherited
     let mut buffer = vec![0; PACKET_BYTES];
     let (length, _) = io::recv_with(CONTROL, &mut buffer, true).map_err(|e| e.to_string())?;
     let text = std::str::from_utf8(&buffer[..length]).map_err(|e| e.to_string())?;
     let (flags, text) = text.split_once('\n').ok_or("no flags before the limits")?;
     let limits: Limits = toml::from_str(text).map_err(|e| e.to_string())?;
-    let handlers = prepare(py, &limits).map_err(|e| format!("the runner cannot start: {e}"))?;
-    let filters = policy::filters(&[]).map_err(|e| e.to_string())?;
+    let index = flags
+        .split(' ')
+        .next()
+        .and_then(|word| word.parse::<usize>().ok());
+    let profile = index.and_then(|i| limits.profiles.get(i));
+    let profile = profile.ok_or("no such profile")?.clone();
+    let handlers =
+        prepare(py, &limits, &profile).map_err(|e| format!("the runner cannot start: {e}"))?;
+    let filters = policy::filters(&profile.tiers).map_err(|e| e.to_string())?;
 
     let mut plan = Plan {
         cpu_s: limits.lifetime_cpu_s(),
@@ -59,8 +70,13 @@ fn run(py: Python<'_>) -> Result<(), String> {
         clone3: !limits.lacks("clone3"),
         thread_id_address: process::thread_id_address(),
         filters,
-        files: None,
-        pids: 1,
+        files: (profile.files_bytes > 0)
+            .then(|| FilesPlan::new(profile.files_bytes, profile.files_inodes))
+            .transpose()
+            .map_err(|e| e.to_string())?,
+        pids: profile.pids.into(),
+        memory_bytes: profile.memory_bytes,
+        branches: limits.branches.into(),
         landlock: None,
     };
     let mut report = Report::default();
@@ -69,21 +85,24 @@ fn run(py: Python<'_>) -> Result<(), String> {
         self_test(&mut plan, &mut report)?;
     }
     let mut packet = b"H".to_vec();
-    packet.extend_from_slice(
-        toml::to_string(&report)
-            .map_err(|e| e.to_string())?
-            .as_bytes(),
-    );
+    let text = toml::to_string(&report).map_err(|e| e.to_string())?;
+    packet.extend_from_slice(text.as_bytes());
     io::send_with(CONTROL, &packet, &[], true).map_err(|e| e.to_string())?;
     serve(py, &handlers, &plan, &limits, &mut buffer)
 }
 
-fn prepare<'py>(py: Python<'py>, limits: &Limits) -> PyResult<Bound<'py, PyTuple>> {
+fn prepare(py: Python<'_>, limits: &Limits, profile: &Profile) -> PyResult<Handlers> {
     let code = CString::new(crate::runner::SOURCE)?;
     let module = PyModule::from_code(py, &code, c"<runner>", c"spade_runner")?;
-    let arguments = (&limits.imports, &limits.import_paths, limits.max_turns);
-    let handlers = module.getattr("prepare")?.call1(arguments)?;
-    Ok(handlers.cast_into::<PyTuple>()?)
+    let arguments = (&profile.imports, &profile.import_paths, limits.max_turns);
+    let options = PyDict::new(py);
+    options.set_item("profile", &profile.name)?;
+    options.set_item("tiers", &profile.tiers)?;
+    options.set_item("virtual_clock", profile.virtual_clock)?;
+    let named = PyDict::new(py);
+    named.set_item("options", options)?;
+    let handlers = module.getattr("prepare")?.call(arguments, Some(&named))?;
+    Handlers::new(&handlers.cast_into::<PyTuple>()?)
 }
 
 /// Size of this process's address space.
@@ -100,7 +119,7 @@ fn own_bytes() -> Result<u64, String> {
 
 /// Fork a throw-away worker that tries what must be refused. Finds out about PID namespaces too.
 fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
-    let mut child = fork(plan, 0);
+    let mut child = fork(plan, 0, 0);
     if child.is_err() && plan.clone_flags != 0 {
         let why = child
             .as_ref()
@@ -108,7 +127,7 @@ fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
             .map_err(|e| std::io::Error::other(e.to_string()));
         report.note("worker_pid_namespace", &why, "");
         plan.clone_flags = 0;
-        child = fork(plan, 0);
+        child = fork(plan, 0, 0);
     } else if plan.clone_flags == 0 {
         let why: std::io::Result<()> = Err(std::io::Error::other("left out on purpose"));
         report.note("worker_pid_namespace", &why, "");
@@ -123,11 +142,15 @@ fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
     let Some(child) = child else {
         worker::self_test()
     };
+    let mut packet = b"P\0\0\0\0".to_vec();
+    packet.extend_from_slice(&child.pid.to_le_bytes());
+    io::send_with(CONTROL, &packet, &[], true).map_err(|e| e.to_string())?;
     let mut text = [0; 256];
-    let answered = io::poll_readable(&[child.socket.as_raw_fd()], Some(Duration::from_secs(5)));
-    let _ = io::poll_readable(&[child.pidfd.as_raw_fd()], Some(Duration::from_secs(5)));
+    let replies = child.fds[1].as_raw_fd();
+    let answered = io::poll_readable(&[replies], Some(Duration::from_secs(5)));
+    let _ = io::poll_readable(&[child.fds[2].as_raw_fd()], Some(Duration::from_secs(5)));
     let length = match answered {
-        Ok(ready) if ready[0] => io::read(child.socket.as_raw_fd(), &mut text).unwrap_or(0),
+        Ok(ready) if ready[0] => io::read(replies, &mut text).unwrap_or(0),
         _ => 0,
     };
     let passed = String::from_utf8_lossy(&text[..length]).trim().to_owned();
@@ -136,30 +159,37 @@ fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
         (_, true) => Ok(()),
         (_, false) => Err(std::io::Error::other(format!("not refused: {passed}"))),
     };
-    report.note("self_test", &verdict, "13 forbidden calls were refused");
+    report.note("self_test", &verdict, "forbidden calls were refused");
     Ok(())
 }
 
 struct Forked {
     pid: i32,
-    pidfd: std::os::fd::OwnedFd,
-    socket: std::os::fd::OwnedFd,
+    /// Where requests are written, replies are read, its pidfd, and its control socket if any.
+    fds: Vec<OwnedFd>,
 }
 
 /// Fork and lock a worker; `None` in the worker itself.
-fn fork(plan: &Plan, id: u32) -> std::io::Result<Option<Forked>> {
-    let (host, own) = io::socket_pair(false)?;
-    match process::clone_interpreter(plan.worker_flags(), plan.thread_id_address, plan.clone3)? {
-        process::Cloned::Parent(pid, pidfd) => Ok(Some(Forked {
-            pid,
-            pidfd,
-            socket: host,
-        })),
+fn fork(plan: &Plan, id: u32, class: u8) -> std::io::Result<Option<Forked>> {
+    let (requests, request_end) = pipe::pipe()?;
+    let (reply_end, replies) = pipe::pipe()?;
+    let control = (class == FORKABLE)
+        .then(|| io::socket_pair(true))
+        .transpose()?;
+    let flags = plan.worker_flags();
+    match process::clone_interpreter(flags, plan.thread_id_address, plan.clone3)? {
+        process::Cloned::Parent(pid, pidfd) => {
+            let mut fds = vec![request_end, reply_end, pidfd];
+            fds.extend(control.map(|(host, _)| host));
+            Ok(Some(Forked { pid, fds }))
+        }
         process::Cloned::Child => {
-            if lock_socket_worker(plan, own.as_raw_fd(), id).is_err() {
+            let own = control.as_ref().map(|(_, own)| own.as_raw_fd());
+            if lock_worker(plan, requests.as_raw_fd(), replies.as_raw_fd(), own, id).is_err() {
                 process::leave(71);
             }
-            std::mem::forget((host, own)); // their numbers mean something else by now
+            // Their numbers mean something else by now.
+            std::mem::forget((requests, request_end, reply_end, replies, control));
             Ok(None)
         }
     }
@@ -167,7 +197,7 @@ fn fork(plan: &Plan, id: u32) -> std::io::Result<Option<Forked>> {
 
 fn serve(
     py: Python<'_>,
-    handlers: &Bound<'_, PyTuple>,
+    handlers: &Handlers,
     plan: &Plan,
     limits: &Limits,
     buffer: &mut [u8],
@@ -175,18 +205,19 @@ fn serve(
     loop {
         let (length, _) = io::recv_with(CONTROL, buffer, true).map_err(|e| e.to_string())?;
         if length == 0 {
-            return Ok(()); // the broker is gone
+            return Ok(()); // the broker is gone, or has a younger template
         }
-        let Some(id) = buffer[1..length].try_into().ok().map(u32::from_le_bytes) else {
+        let id = buffer.get(2..length).and_then(|b| b.try_into().ok());
+        let Some(id) = id.map(u32::from_le_bytes) else {
             return Err("a malformed request of the broker".to_owned());
         };
-        let sent = match fork(plan, id) {
-            Ok(None) => worker::serve(py, handlers, limits),
+        let sent = match fork(plan, id, buffer[1]) {
+            Ok(None) => worker::serve(py, handlers, limits, plan, buffer[1] == FORKABLE),
             Ok(Some(forked)) => {
                 let mut packet = b"W".to_vec();
                 packet.extend_from_slice(&id.to_le_bytes());
                 packet.extend_from_slice(&forked.pid.to_le_bytes());
-                let fds = [forked.socket.as_raw_fd(), forked.pidfd.as_raw_fd()];
+                let fds: Vec<_> = forked.fds.iter().map(AsRawFd::as_raw_fd).collect();
                 io::send_with(CONTROL, &packet, &fds, true)
             }
             Err(error) => {

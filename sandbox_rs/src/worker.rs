@@ -3,84 +3,164 @@
 //! Native on purpose: untrusted code that replaces `json`, `os.write` or `builtins` cannot reach
 //! it, and changes at most what the runner says about its own episode.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use crate::jail::child::SOCKET;
+use crate::jail::child::{FORKS, REPLIES, REQUESTS, lock_branch};
+use crate::jail::plan::Plan;
 use crate::jail::sys::{confine, io, process};
 use crate::limits::Limits;
 use crate::outcome::{Outcome, Reply};
-use crate::protocol::{DETAIL_BYTES, Kind, encode_reply};
+use crate::protocol::{DETAIL_BYTES, FrameReader, Kind, encode_code, encode_reply};
 
-/// Serve until the host closes the socket. Never returns.
-pub fn serve(py: Python<'_>, handlers: &Bound<'_, PyTuple>, limits: &Limits) -> ! {
-    let cap = limits.source_bytes.max(limits.action_bytes) + (1 << 20);
+/// Bytes read at once; a longer request takes several reads.
+const READ_BYTES: usize = 16 << 10;
+
+/// The runner's functions, in the order of its `prepare`.
+pub struct Handlers {
+    load: Py<PyAny>,
+    reset: Py<PyAny>,
+    step: Py<PyAny>,
+    hint: Py<PyAny>,
+    compile: Py<PyAny>,
+    load_code: Py<PyAny>,
+    trial: Py<PyAny>,
+    branch: Py<PyAny>,
+}
+
+impl Handlers {
+    /// Take them out of the tuple that `prepare` returns.
+    ///
+    /// # Errors
+    /// It is shorter.
+    pub fn new(tuple: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let get = |at: usize| tuple.get_item(at).map(Bound::unbind);
+        Ok(Self {
+            load: get(0)?,
+            reset: get(1)?,
+            step: get(2)?,
+            hint: get(3)?,
+            compile: get(4)?,
+            load_code: get(5)?,
+            trial: get(6)?,
+            branch: get(7)?,
+        })
+    }
+}
+
+/// Serve until the host closes the pipe. Never returns.
+pub fn serve(
+    py: Python<'_>,
+    handlers: &Handlers,
+    limits: &Limits,
+    plan: &Plan,
+    forkable: bool,
+) -> ! {
+    if forkable {
+        process::ignore_children(); // branches that end leave no zombies
+    }
+    // Touches the pages that an episode touches, before anybody waits for it.
+    if handlers.trial.call0(py).is_err() {
+        process::leave(72);
+    }
+    let most_bytes = limits
+        .source_bytes
+        .max(limits.action_bytes)
+        .max(limits.code_bytes());
+    let cap = most_bytes.saturating_add(1 << 20);
+    let mut reader = FrameReader::default();
+    let mut buffer = vec![0; READ_BYTES];
     loop {
-        let Some(frame) = read_frame(cap) else {
-            process::leave(0)
-        };
-        let (Some(sequence), Some(kind)) = (
-            frame
-                .get(..4)
-                .and_then(|b| b.try_into().ok())
-                .map(u32::from_le_bytes),
-            frame.get(4).copied().and_then(Kind::from_code),
-        ) else {
+        let frame = read_frame(&mut reader, &mut buffer, cap);
+        let sequence = frame.get(..4).and_then(|b| b.try_into().ok());
+        let kind = frame.get(4).copied().and_then(Kind::from_code);
+        let (Some(sequence), Some(kind)) = (sequence.map(u32::from_le_bytes), kind) else {
             process::leave(70)
         };
-        let reply = call(py, handlers, kind, &frame[5..], limits.reply_bytes);
-        if io::write_all(SOCKET, &encode_reply(sequence, &reply)).is_err() {
+        let body = &frame[5..];
+        let reply = match kind {
+            Kind::Fork => match fork(py, handlers, plan, body) {
+                Ok(reply) => reply,
+                Err(error) => Reply::failed(Outcome::Exception, format!("fork: {error}")),
+            },
+            _ => call(py, handlers, sequence, kind, body, limits),
+        };
+        if io::write_all(REPLIES, &encode_reply(sequence, &reply)).is_err() {
             process::leave(0)
         }
     }
 }
 
-fn read_frame(cap: usize) -> Option<Vec<u8>> {
-    let mut header = [0; 4];
-    fill(&mut header)?;
-    let length = u32::from_le_bytes(header) as usize;
-    if length > cap {
-        return None;
-    }
-    let mut frame = vec![0; length];
-    fill(&mut frame)?;
-    Some(frame)
-}
-
-fn fill(buffer: &mut [u8]) -> Option<()> {
-    let mut have = 0;
-    while have < buffer.len() {
-        match io::read(SOCKET, &mut buffer[have..]) {
-            Ok(0) | Err(_) => return None,
-            Ok(count) => have += count,
+/// One whole request; leaves when there will be none.
+fn read_frame(reader: &mut FrameReader, buffer: &mut [u8], cap: usize) -> Vec<u8> {
+    loop {
+        let Ok(count @ 1..) = io::read(REQUESTS, buffer) else {
+            process::leave(0)
+        };
+        // The host sends the next request after the reply to this one: nothing follows a frame.
+        match reader.push(&buffer[..count], cap) {
+            Ok((_, Some(frame))) => return frame,
+            Ok((_, None)) => {}
+            Err(_) => process::leave(70),
         }
     }
-    Some(())
+}
+
+/// Copy this worker: the host has sent the copy's ends. Both sides answer on their own pipe.
+fn fork(py: Python<'_>, handlers: &Handlers, plan: &Plan, seed: &[u8]) -> std::io::Result<Reply> {
+    let mut byte = [0; 1];
+    let (_, fds) = io::recv_with(FORKS, &mut byte, true)?;
+    let Ok([requests, replies, control]) = <[OwnedFd; 3]>::try_from(fds) else {
+        return Err(std::io::Error::other("its ends did not arrive"));
+    };
+    if process::clone_branch(plan.thread_id_address)? {
+        let raw = [&requests, &replies, &control].map(AsRawFd::as_raw_fd);
+        if lock_branch(plan, raw[0], raw[1], raw[2]).is_err() {
+            process::leave(71);
+        }
+        // Their numbers mean something else by now.
+        std::mem::forget((requests, replies, control));
+        // The kernel adds our process id as the host sees it.
+        io::write_all(FORKS, b"B")?;
+        if !seed.is_empty() {
+            let text = std::str::from_utf8(seed).unwrap_or("0");
+            if let Err(error) = handlers.branch.call1(py, (text,)) {
+                return Ok(in_runner(py, &error));
+            }
+        }
+    }
+    Ok(Reply::failed(Outcome::Finished, ""))
+}
+
+fn in_runner(py: Python<'_>, error: &PyErr) -> Reply {
+    let name = error
+        .get_type(py)
+        .name()
+        .map_or_else(|_| "error".into(), |n| n.to_string());
+    Reply::failed(Outcome::Exception, format!("in runner: {name}"))
 }
 
 fn call(
     py: Python<'_>,
-    handlers: &Bound<'_, PyTuple>,
+    handlers: &Handlers,
+    sequence: u32,
     kind: Kind,
     body: &[u8],
-    reply_bytes: usize,
+    limits: &Limits,
 ) -> Reply {
-    let answer = invoke(py, handlers, kind, body).and_then(|value| extract(&value));
-    let mut reply = answer.unwrap_or_else(|error| {
-        let name = error
-            .get_type(py)
-            .name()
-            .map_or_else(|_| "error".into(), |n| n.to_string());
-        Reply::failed(Outcome::Exception, format!("in runner: {name}"))
-    });
+    let answer = invoke(py, handlers, sequence, kind, body, limits).and_then(|v| extract(&v));
+    let mut reply = answer.unwrap_or_else(|error| in_runner(py, &error));
     if reply.reward.is_some_and(|reward| !reward.is_finite()) {
         reply = Reply::failed(Outcome::BadValue, "reward is not finite");
     }
-    if reply.observation.len() > reply_bytes {
+    if reply.observation.len() > limits.reply_bytes {
         let detail = format!(
-            "reply of {} bytes, limit {reply_bytes}",
-            reply.observation.len()
+            "reply of {} bytes, limit {}",
+            reply.observation.len(),
+            limits.reply_bytes
         );
         reply = Reply::failed(Outcome::OverOutput, detail);
     }
@@ -94,24 +174,49 @@ fn call(
 
 fn invoke<'py>(
     py: Python<'py>,
-    handlers: &Bound<'py, PyTuple>,
+    handlers: &Handlers,
+    sequence: u32,
     kind: Kind,
     body: &[u8],
+    limits: &Limits,
 ) -> PyResult<Bound<'py, PyAny>> {
     let text = |bytes: &[u8]| -> PyResult<Bound<'py, PyString>> {
         let text = std::str::from_utf8(bytes).map_err(|_| PyValueError::new_err("not UTF-8"))?;
         Ok(PyString::new(py, text))
     };
-    let handler = handlers.get_item(kind as usize)?;
     match kind {
-        Kind::Hint => handler.call0(),
-        Kind::Reset | Kind::Step => handler.call1((text(body)?,)),
-        Kind::Load => {
+        Kind::Step => handlers.step.bind(py).call1((text(body)?,)),
+        Kind::Reset => handlers.reset.bind(py).call1((text(body)?,)),
+        Kind::Hint => handlers.hint.bind(py).call0(),
+        Kind::Ping | Kind::Fork => Ok(finished(py)?.into_any()),
+        Kind::Load | Kind::LoadCode => {
             let cut = body.iter().position(|&b| b == b'\n').unwrap_or(body.len());
-            let source = body.get(cut + 1..).unwrap_or(&[]);
-            handler.call1((text(source)?, text(&body[..cut])?))
+            let (seed, rest) = (text(&body[..cut])?, body.get(cut + 1..).unwrap_or(&[]));
+            if kind == Kind::LoadCode {
+                let code = PyBytes::new(py, rest);
+                return handlers.load_code.bind(py).call1((code, seed));
+            }
+            if limits.code_cache_bytes == 0 {
+                return handlers.load.bind(py).call1((text(rest)?, seed));
+            }
+            let compiled = handlers.compile.bind(py).call1((text(rest)?,))?;
+            let Ok(code) = compiled.cast::<PyBytes>() else {
+                return Ok(compiled); // a failed reply
+            };
+            // Sent before any of the source has run, so that what the host keeps is the compiler's
+            // work and not the source's.
+            if code.as_bytes().len() <= limits.code_bytes()
+                && io::write_all(REPLIES, &encode_code(sequence, code.as_bytes())).is_err()
+            {
+                process::leave(0)
+            }
+            handlers.load_code.bind(py).call1((code, seed))
         }
     }
+}
+
+fn finished(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    (Outcome::Finished as u8, "", py.None(), false, false, "").into_pyobject(py)
 }
 
 fn extract(value: &Bound<'_, PyAny>) -> PyResult<Reply> {
@@ -148,6 +253,6 @@ pub fn self_test() -> ! {
         .into_iter()
         .filter(|name| confine::attempt(name) == 0)
         .collect();
-    let _ = io::write_all(SOCKET, format!("{}\n", passed.join(" ")).as_bytes());
+    let _ = io::write_all(REPLIES, format!("{}\n", passed.join(" ")).as_bytes());
     process::leave(0)
 }

@@ -69,7 +69,7 @@ def test_an_impossible_count_is_refused_by_name(name, value):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", [name for name in COUNTS if name != "spares"])
 def test_a_count_of_zero_is_refused_by_name(name):
     with pytest.raises(ValueError, match=rf"^sandbox\.{name}=0: set .* at least "):
         SandboxPolicy(**{name: 0})

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = SandboxPolicy(num_workers=2, spares=1)
 
 
-def test_the_worker_has_exactly_one_descriptor(step):
+def test_the_worker_has_exactly_its_two_pipes(step):
     body = """
     import os
     found = []
@@ -30,13 +30,13 @@ def test_the_worker_has_exactly_one_descriptor(step):
             pass
     return repr(found), 0.0, True, False, {}
     """
-    # Also with many siblings alive, whose sockets the template has held.
-    assert step(body).observation == "[0]"
+    # Also with many siblings alive, whose pipes the template has held.
+    assert step(body).observation == "[0, 1]"
 
 
 def test_descriptors_of_siblings_do_not_leak_into_later_workers(step):
     for _ in range(5):
-        body = "import os\nos.get_inheritable(1)"
+        body = "import os\nos.get_inheritable(2)"
         reply = step(body)
         assert "Bad file descriptor" in reply.detail
 
@@ -54,7 +54,7 @@ def test_a_secret_of_the_host_is_not_visible(monkeypatch):
     assert "sentinel" not in text
     assert set(environ) <= {
         "PYTHONHASHSEED", "LC_ALL", "LC_CTYPE", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-        "PYTHON_DISABLE_REMOTE_DEBUG", "TZ",
+        "PYTHON_DISABLE_REMOTE_DEBUG", "TZ", "PYTHONSAFEPATH", "LD_BIND_NOW",
     }  # fmt: skip
     assert argv == orig_argv == ["environment"]
     assert path == []
@@ -127,7 +127,7 @@ def test_a_missing_interpreter_is_a_fault_at_start():
 
 LAYERS = [
     "pid_namespace", "worker_pid_namespace", "network_namespace", "ipc_namespace", "empty_root",
-    "landlock", "rlimits", "identity",
+    "landlock", "rlimits", "identity", "cgroup",
 ]  # fmt: skip
 
 

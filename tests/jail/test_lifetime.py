@@ -133,19 +133,23 @@ def test_an_owner_that_just_exits_leaves_nothing_and_does_not_hang():
     assert time.monotonic() - begun < 15
 
 
-def test_a_dead_broker_is_a_fault_and_not_a_hang():
+def test_a_dead_broker_costs_its_sessions_and_not_the_pool():
     pool = SyncPool(SandboxPolicy(num_workers=2, spares=1))
     before = descendants(os.getpid())
-    with pool:
+    with pool, pool.session(SOURCE, 0) as session:
+        assert session.reset().ok
         stub = next(
             pid
             for pid in descendants(os.getpid()) - before
             if f"\nPPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()
         )
         os.kill(stub, signal.SIGKILL)
-        time.sleep(0.3)
+        while not pool.stats()["broker_restarts"]:
+            time.sleep(0.01)
         with pytest.raises(SandboxError, match="broker"):
-            pool.session(SOURCE, 0).__enter__()
+            session.step("1")
+        with pool.session(SOURCE, 0) as other:
+            assert other.reset().ok
 
 
 def test_many_episodes_leave_descriptors_and_processes_flat(pool):

@@ -255,11 +255,11 @@ def test_a_fatal_signal_is_a_crash_that_names_it(step):
     assert "SIG" in reply.detail
 
 
-def test_garbage_on_the_socket_is_a_protocol_violation(step):
+def test_garbage_on_the_reply_pipe_is_a_protocol_violation(step):
     for body in (
-        "import os; os.write(0, b'garbage garbage garbage' * 10)",
-        "import os; os.write(0, bytes(64))",
-        "import os; os.close(0)\nwhile True: pass",
+        "import os; os.write(1, b'garbage garbage garbage' * 10)",
+        "import os; os.write(1, bytes(64))",
+        "import os; os.close(1)\nwhile True: pass",
     ):
         assert step(body).outcome in (Outcome.PROTOCOL_VIOLATION, Outcome.OVER_OUTPUT)
 
@@ -272,7 +272,7 @@ def test_closing_every_descriptor_ends_the_call_at_once(step):
 
 
 def test_an_extra_frame_ends_the_session(pool):
-    body = "import os, struct\nos.write(0, struct.pack('<IIBBdI', 18, 3, 0, 7, 9.0, 0))"
+    body = "import os, struct\nos.write(1, struct.pack('<IIBBdI', 18, 3, 0, 7, 9.0, 0))"
     source = "class AEnv:\n def reset(self, s): return 'x', {}\n def step(self, a):\n" + "".join(
         f"  {line}\n" for line in body.splitlines()
     )

@@ -56,6 +56,13 @@ impl PoolName {
         if !own_space().is_ok_and(|space| space == self.space) {
             return false;
         }
+        // The number is the process id of the pool's stub, which outlives broker and workers.
+        let stub = i32::try_from(self.number).map(process::pidfd_open);
+        if let Ok(Err(error)) = stub
+            && error.raw_os_error() == Some(libc::ESRCH)
+        {
+            return true;
+        }
         match state_of(self.pid) {
             Ok((state, start)) => start != self.start || state == b'Z' || state == b'X',
             Err(_) => {

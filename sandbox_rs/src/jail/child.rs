@@ -13,9 +13,6 @@ pub const REQUESTS: RawFd = 0;
 pub const REPLIES: RawFd = 1;
 /// A forkable worker is handed the pipes of its forks here.
 pub const FORKS: RawFd = 2;
-/// Descriptor of the worker's socket, where one socket carries both directions.
-pub const SOCKET: RawFd = 0;
-
 /// Lock this worker for good. It keeps the ends given, as descriptors 0, 1 and, if it may fork, 2.
 ///
 /// # Errors
@@ -32,14 +29,17 @@ pub fn lock_worker(
     lock(plan, id, control.is_some())
 }
 
-/// The same for a worker with one socket for both directions.
+/// Lock a copy of a locked worker. It keeps its own ends, and may no longer signal its siblings.
 ///
 /// # Errors
 /// The step that failed; the caller must leave.
-pub fn lock_socket_worker(plan: &Plan, socket: RawFd, id: u32) -> Result<()> {
-    confine::duplicate_to(socket, SOCKET)?;
-    confine::close_from(SOCKET + 1)?;
-    lock(plan, id, false)
+pub fn lock_branch(plan: &Plan, requests: RawFd, replies: RawFd, control: RawFd) -> Result<()> {
+    let first_free = keep_only(requests, replies, Some(control))?;
+    confine::close_from(first_free)?;
+    match plan.landlock {
+        Some(version) => confine::landlock_scope(version),
+        None => Ok(()),
+    }
 }
 
 /// Give the ends their numbers; returns the first number that is to be closed.

@@ -64,6 +64,10 @@ pub struct Plan {
     pub files: Option<FilesPlan>,
     /// Processes and threads of a worker, itself included.
     pub pids: u64,
+    /// Memory of a worker above that of the template.
+    pub memory_bytes: u64,
+    /// Most branches of one forkable worker.
+    pub branches: u64,
     /// Version of Landlock that a worker with files enters itself; set by `lock_template`.
     pub landlock: Option<u32>,
 }
@@ -92,7 +96,8 @@ impl Plan {
         if self.pids <= 1 && !forkable {
             return Some(1);
         }
-        self.own_user.then_some(self.pids.max(1))
+        let family = if forkable { self.branches + 1 } else { 1 };
+        self.own_user.then_some(self.pids.max(1) * family)
     }
 }
 
@@ -133,12 +138,12 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
     let rlimits = rlimits.and_then(|()| {
         confine::limit(
             libc::RLIMIT_AS,
-            template_bytes.saturating_add(limits.memory_bytes),
+            template_bytes.saturating_add(plan.memory_bytes),
         )
     });
     let detail = format!(
         "address space {} bytes above the template",
-        limits.memory_bytes
+        plan.memory_bytes
     );
     report.note("rlimits", &rlimits, &detail);
 

@@ -3,6 +3,7 @@
 pub mod bare;
 pub mod confine;
 pub mod io;
+pub mod pipe;
 pub mod process;
 pub mod trial;
 

@@ -1,14 +1,16 @@
-//! Workers, their calls in flight, and the deadlines of those calls.
+//! Calls in flight and their deadlines.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::state::State;
-use crate::jail::sys::{io, process};
+use super::worker::Worker;
+use crate::jail::sys::{io, pipe, process};
 use crate::outcome::{Outcome, Reply};
-use crate::protocol::{FrameReader, Kind};
+use crate::protocol::Kind;
 
+/// How often workers that nobody calls are looked at.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// A starved worker's deadline is stretched to at most this many times its length.
 const MOST_STRETCH: f64 = 10.0;
 
@@ -19,40 +21,13 @@ pub(super) struct Call {
     pub(super) begun: Instant,
     pub(super) wall: Duration,
     pub(super) cpu: Duration,
-    pub(super) cpu_before: Option<u64>,
     pub(super) next_check: Instant,
+    /// The source of a `Load`, until its code has come.
+    pub(super) source: Option<Arc<str>>,
+    /// Whether somebody waits for it; the fork of a parent is answered by its branch.
+    pub(super) silent: bool,
     /// Seconds the worker was ready to run but had no CPU, and its counter at the last look.
     pub(super) stolen: Option<(f64, f64)>,
-}
-
-/// A worker that is or was ready.
-pub(super) struct Worker {
-    pub(super) socket: OwnedFd,
-    pub(super) pidfd: Arc<OwnedFd>,
-    pub(super) pid: Option<i32>,
-    pub(super) session: Option<u64>,
-    pub(super) sequence: u32,
-    pub(super) reader: FrameReader,
-    pub(super) unsent: Vec<u8>,
-    pub(super) call: Option<Call>,
-    /// Its socket closed; the cause is awaited until then.
-    pub(super) closed_until: Option<Instant>,
-}
-
-impl Worker {
-    pub(super) fn new(socket: OwnedFd, pidfd: OwnedFd, pid: Option<i32>) -> Self {
-        Self {
-            socket,
-            pidfd: Arc::new(pidfd),
-            pid,
-            session: None,
-            sequence: 0,
-            reader: FrameReader::default(),
-            unsent: Vec::new(),
-            call: None,
-            closed_until: None,
-        }
-    }
 }
 
 impl State {
@@ -69,26 +44,30 @@ impl State {
         for (&id, worker) in &mut self.workers {
             let mut at = worker.closed_until;
             if at.is_some_and(|until| until <= now) {
-                let detail = "the worker closed its socket";
-                over.push((id, Reply::failed(Outcome::ProtocolViolation, detail)));
+                over.push((id, worker.closed_reply()));
                 continue;
             }
-            if let Some(call) = &mut worker.call {
-                if call.next_check <= now {
-                    match late(call, worker.pid, now) {
-                        Some(reply) => {
-                            over.push((id, reply));
-                            continue;
-                        }
-                        None => debug_assert!(call.next_check > now),
-                    }
+            if worker.call.is_some() {
+                if worker
+                    .call
+                    .as_ref()
+                    .is_some_and(|call| call.next_check <= now)
+                    && let Some(reply) = late(worker, now)
+                {
+                    over.push((id, reply));
+                    continue;
                 }
-                at = Some(at.map_or(call.next_check, |at| at.min(call.next_check)));
+                let check = worker.call.as_ref().map(|call| call.next_check);
+                at = at.into_iter().chain(check).min();
             }
-            next = match (next, at) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+            if let Some(reply) = worker.ran_between_calls() {
+                over.push((id, reply));
+                continue;
+            }
+            if worker.session.is_some() {
+                at = at.into_iter().chain([now + IDLE_LOOK]).min();
+            }
+            next = next.into_iter().chain(at).min();
         }
         if let Some(when) = next {
             self.ring_by(when);
@@ -98,12 +77,16 @@ impl State {
         }
         self.assign();
     }
-}
 
-/// CPU seconds since a reading.
-pub(super) fn used(pid: Option<i32>, before: Option<u64>) -> Option<f64> {
-    let now = pid.and_then(process::cpu_ns_of)?;
-    Some(now.saturating_sub(before?) as f64 / 1e9)
+    pub(super) fn ring_by(&mut self, when: Instant) {
+        if self.rings_at.is_none_or(|at| when < at) {
+            self.rings_at = Some(when);
+            let delay = when.saturating_duration_since(Instant::now());
+            if let Err(error) = io::arm(&self.timer, delay) {
+                self.fail(&format!("timer: {error}"));
+            }
+        }
+    }
 }
 
 /// Seconds a process has waited for a CPU while it could have run.
@@ -129,8 +112,15 @@ fn own_wall(call: &mut Call, pid: Option<i32>, now: Instant) -> f64 {
 }
 
 /// The reply if a deadline has passed; otherwise sets the time of the next look.
-fn late(call: &mut Call, pid: Option<i32>, now: Instant) -> Option<Reply> {
-    let cpu_s = used(pid, call.cpu_before);
+fn late(worker: &mut Worker, now: Instant) -> Option<Reply> {
+    let pid = worker.pid;
+    let cpu_s = pid
+        .and_then(process::cpu_ns_of)
+        .zip(worker.cpu_seen)
+        .map(|(now, before)| now.saturating_sub(before) as f64 / 1e9);
+    // What lies in the pipe was in time: it is the reader who is late.
+    let unread = pipe::unread(&worker.ends.replies) > 0;
+    let call = worker.call.as_mut()?;
     let (wall_limit, cpu_limit) = (call.wall.as_secs_f64(), call.cpu.as_secs_f64());
     let over_cpu = cpu_s.is_some_and(|cpu| cpu >= cpu_limit);
     let wall_end = call.begun + call.wall;
@@ -139,14 +129,15 @@ fn late(call: &mut Call, pid: Option<i32>, now: Instant) -> Option<Reply> {
     } else {
         0.0
     };
-    if !over_cpu && wall < wall_limit {
+    if unread || (!over_cpu && wall < wall_limit) {
         let cpu_left = cpu_s.map_or(wall_limit, |cpu| cpu_limit - cpu);
         let wall_left = if now >= wall_end {
             wall_limit - wall
         } else {
             (wall_end - now).as_secs_f64()
         };
-        let left = cpu_left.min(wall_left).max(0.001);
+        let least = if unread { 0.05 } else { 0.001 };
+        let left = cpu_left.min(wall_left).max(least);
         call.next_check = now + Duration::from_secs_f64(left);
         return None;
     }

@@ -2,101 +2,233 @@
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::call::Worker;
-use super::state::{State, TOKEN_WORKER};
-use crate::jail::sys::io;
+use super::state::State;
+use super::worker::{Ends, Worker};
+use crate::jail::sys::{io, pipe};
 use crate::outcome::{Outcome, Reply, signal_name};
 
 /// Spares that may die one after another before the pool gives up.
 const MOST_LOST: u64 = 64;
+/// Workers asked for at once.
+const MOST_STARTING: usize = 64;
+/// Pause after a worker could not be started: what is short may come free.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl State {
     /// Ask the broker for as many workers as are wanted.
     pub(super) fn refill(&mut self) {
-        let count = self.wanted();
-        if count == 0 || self.broken.is_some() {
+        if self.hold_until.is_some() || self.broken.is_some() || self.broker_lost.is_some() {
             return;
         }
-        let mut packet = b"S".to_vec();
-        packet.extend_from_slice(&self.next_worker.to_le_bytes());
-        packet.extend_from_slice(&(count as u32).to_le_bytes());
-        // A full socket is no fault: the next event asks again.
-        if io::send_with(self.control.as_raw_fd(), &packet, &[], false).is_ok() {
-            self.next_worker = self.next_worker.wrapping_add(count as u32).max(1);
-            self.starting += count;
+        for profile in 0..self.spares.len() {
+            for forkable in [true, false] {
+                let count = self.wanted(profile, forkable);
+                if count == 0 {
+                    continue;
+                }
+                let mut packet = vec![b'S', profile as u8, u8::from(forkable)];
+                packet.extend_from_slice(&self.next_worker.to_le_bytes());
+                packet.extend_from_slice(&(count as u32).to_le_bytes());
+                // A full socket is no fault: the next event asks again.
+                if io::send_with(self.control.as_raw_fd(), &packet, &[], false).is_err() {
+                    return;
+                }
+                for _ in 0..count {
+                    self.starting.insert(self.next_worker, (profile, forkable));
+                    self.next_worker = self.next_worker.wrapping_add(1).max(1);
+                }
+            }
         }
+    }
+
+    /// Workers of a kind to ask for now: those who wait can use, and the spares.
+    fn wanted(&self, profile: usize, forkable: bool) -> usize {
+        let room = self.limits.num_workers.saturating_sub(self.live);
+        let mut waiting = 0;
+        for waiter in self.waiting.iter().take(room) {
+            waiting += usize::from(waiter.profile == profile && waiter.forkable == forkable);
+        }
+        let starting = self.starting.values();
+        let starting = starting
+            .filter(|kind| **kind == (profile, forkable))
+            .count();
+        let (target, have) = if forkable {
+            (waiting, 0)
+        } else {
+            let spares = self.limits.profiles[profile].spares;
+            (spares + waiting, self.spares[profile].len())
+        };
+        target.saturating_sub(have + starting).min(MOST_STARTING)
     }
 
     /// Take in everything the broker has sent.
     pub(super) fn control_ready(&mut self, buffer: &mut [u8]) {
-        loop {
+        while self.broker_lost.is_none() && self.broken.is_none() {
             let (length, fds) = match io::recv_with(self.control.as_raw_fd(), buffer, false) {
                 Ok(got) => got,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return self.fail(&format!("broker: {error}")),
+                Err(_) => (0, Vec::new()),
             };
-            let id = buffer
-                .get(1..5)
-                .filter(|_| length >= 5)
-                .and_then(|b| b.try_into().ok());
-            let id = id.map(u32::from_le_bytes);
-            match (buffer[0], id) {
-                _ if length == 0 => return self.fail("the broker died; start a new pool"),
-                (b'W', Some(id)) => self.started(id, fds),
-                (b'X', Some(id)) if length == 9 => {
-                    let status = [buffer[5], buffer[6], buffer[7], buffer[8]];
-                    self.exited(id, i32::from_le_bytes(status));
-                }
-                (b'E', Some(_)) => {
-                    let detail = String::from_utf8_lossy(&buffer[5..length]).into_owned();
-                    self.not_started(&detail);
-                }
-                _ => {
-                    let detail = String::from_utf8_lossy(&buffer[1..length]).into_owned();
-                    return self.fail(&format!("broker: {detail}"));
-                }
+            if length == 0 {
+                self.lose_broker("the broker died");
+                break;
             }
+            self.packet(&buffer[..length], fds);
         }
         self.assign();
+    }
+
+    fn packet(&mut self, packet: &[u8], fds: Vec<OwnedFd>) {
+        let id = packet.get(1..5).and_then(|b| b.try_into().ok());
+        let id = id.map(u32::from_le_bytes);
+        let text = |from: usize| {
+            String::from_utf8_lossy(packet.get(from..).unwrap_or_default()).into_owned()
+        };
+        match (packet[0], id) {
+            (b'W', Some(id)) => self.started(id, fds),
+            (b'X', Some(id)) if packet.len() == 18 => {
+                let status = [packet[5], packet[6], packet[7], packet[8]];
+                self.exited(id, i32::from_le_bytes(status), packet[9] != 0);
+            }
+            (b'E', Some(id)) => self.not_started(id, &text(5)),
+            (b'T', _) => self.template_changed(packet.get(1..3), &text(3)),
+            (b'F', _) => self.lose_broker(&text(1)),
+            _ => self.lose_broker("the broker sent nonsense"),
+        }
+    }
+
+    fn lose_broker(&mut self, why: &str) {
+        self.broker_lost.get_or_insert_with(|| why.to_owned());
+    }
+
+    fn template_changed(&mut self, what: Option<&[u8]>, detail: &str) {
+        let Some(&[profile, what]) = what else { return };
+        let index = usize::from(profile);
+        let Some(profile) = self.limits.profiles.get(index) else {
+            return;
+        };
+        let kind = match what {
+            b'L' => {
+                self.code.forget(index);
+                "template_died"
+            }
+            b'D' => {
+                self.stats.template_restarts += 1;
+                "template_restarted"
+            }
+            _ => {
+                self.code.forget(index);
+                self.stats.template_rotations += 1;
+                "template_rotated"
+            }
+        };
+        self.stats.event(kind, &profile.name, None, detail);
+        if what == b'R' {
+            // Spares of the old template are used up first: they are as good.
+            self.refill();
+        }
     }
 
     fn started(&mut self, id: u32, fds: Vec<OwnedFd>) {
-        let Ok([socket, pidfd]) = <[OwnedFd; 2]>::try_from(fds) else {
-            // The kernel drops descriptors that find no room here: the process is out of them.
-            return self.not_started("too many open files in this process");
+        let Some((profile, forkable)) = self.starting.get(&id).copied() else {
+            return;
         };
-        self.starting = self.starting.saturating_sub(1);
-        let pid = pid_of(&pidfd);
-        let token = TOKEN_WORKER + u64::from(id);
-        if let Err(error) = io::watch(&self.epoll, &socket, token, false, false) {
-            return self.fail(&format!("epoll: {error}"));
+        let mut fds = fds.into_iter();
+        let ends = (fds.next(), fds.next(), fds.next(), fds.next());
+        let (Some(requests), Some(replies), Some(pidfd), control) = ends else {
+            // The kernel drops descriptors that find no room here: the process is out of them.
+            return self.not_started(id, "too many open files in this process; raise ulimit -n");
+        };
+        if forkable && control.is_none() {
+            return self.not_started(id, "too many open files in this process; raise ulimit -n");
+        }
+        self.starting.remove(&id);
+        let mut worker = Worker::new(
+            Ends {
+                requests,
+                replies,
+                control,
+            },
+            profile,
+        );
+        worker.pid = pid_of(&pidfd);
+        worker.pidfd = Some(Arc::new(pidfd));
+        if !self.limits.blocking
+            && let Err(error) = self.watch_worker(id, &worker)
+        {
+            self.to_kill.extend(worker.pidfd);
+            return self.not_started(id, &error.to_string());
         }
         self.stats.started += 1;
-        self.workers.insert(id, Worker::new(socket, pidfd, pid));
-        self.spares.push_back(id);
-        self.assign();
+        self.workers.insert(id, worker);
+        if !forkable {
+            self.spares[profile].push_back(id);
+            return self.assign();
+        }
+        let mut waiting = self.waiting.iter();
+        let at = waiting.position(|waiter| waiter.forkable && waiter.profile == profile);
+        match at.and_then(|at| self.waiting.remove(at)) {
+            Some(waiter) => self.grant(id, waiter),
+            None => self.retire(id), // who waited has left
+        }
     }
 
-    fn exited(&mut self, id: u32, status: i32) {
-        if !self.workers.contains_key(&id) {
+    fn exited(&mut self, id: u32, status: i32, over_memory: bool) {
+        let Some(worker) = self.workers.get(&id) else {
             return;
-        }
-        // What it wrote before it ended still counts: read it first.
-        let mut scratch = vec![0; 64 << 10];
-        self.worker_ready(id, true, false, &mut scratch);
-        if !self.workers.contains_key(&id) {
-            return;
-        }
-        let reply = match status {
-            s if s == -libc::SIGSYS => Reply::failed(Outcome::RefusedCall, "killed by SIGSYS"),
-            s if s < 0 => Reply::failed(Outcome::Crashed, format!("killed by {}", signal_name(-s))),
-            s => Reply::failed(Outcome::Crashed, format!("left by itself with code {s}")),
         };
-        self.end(id, reply);
+        // What it wrote before it ended still counts: read it first. A thread that blocks on the
+        // pipe reads it itself.
+        if !self.limits.blocking {
+            let mut scratch = vec![0; 64 << 10];
+            self.read(id, &mut scratch);
+        } else if pipe::unread(&worker.ends.replies) > 0 && worker.call.is_some() {
+            let until = Instant::now() + Duration::from_millis(200);
+            if let Some(worker) = self.workers.get_mut(&id) {
+                worker.exit = Some((status, over_memory));
+                worker.closed_until = Some(until);
+            }
+            return self.ring_by(until);
+        }
+        if !self.workers.contains_key(&id) {
+            return;
+        }
+        self.end(id, exit_reply(status, over_memory));
         if self.stats.lost_spares > MOST_LOST && self.stats.lost_spares > self.stats.acquired {
             self.fail("workers die before they are used; see capabilities");
         }
+    }
+
+    /// A worker could not be made: the oldest waiter is told, the others go on waiting.
+    fn not_started(&mut self, id: u32, detail: &str) {
+        let kind = self.starting.remove(&id);
+        let until = Instant::now() + PAUSE;
+        self.hold_until = Some(until);
+        self.ring_by(until);
+        self.stats.event("start_failed", "", None, detail);
+        let mut waiting = self.waiting.iter();
+        let at = waiting.position(|w| kind.is_none_or(|kind| kind == (w.profile, w.forkable)));
+        if let Some(waiter) = at.and_then(|at| self.waiting.remove(at)) {
+            self.sessions.remove(&waiter.session);
+            let text = format!("no worker could be started: {detail}");
+            self.finish(waiter.session, Err(text));
+        }
+    }
+}
+
+/// What the end of a worker means for its call.
+pub(super) fn exit_reply(status: i32, over_memory: bool) -> Reply {
+    if over_memory {
+        let detail = "memory: the worker's control group was full";
+        return Reply::failed(Outcome::OverMemory, detail);
+    }
+    match status {
+        s if s == -libc::SIGSYS => Reply::failed(Outcome::RefusedCall, "killed by SIGSYS"),
+        s if s < 0 => Reply::failed(Outcome::Crashed, format!("killed by {}", signal_name(-s))),
+        s => Reply::failed(Outcome::Crashed, format!("left by itself with code {s}")),
     }
 }
 

@@ -1,35 +1,45 @@
 //! What the pool knows, behind one lock: workers, sessions, calls in flight, deadlines.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Done;
-use super::call::{Call, Worker, used};
+use super::code::CodeCache;
+use super::worker::Worker;
+use crate::capability::Report;
 use crate::error::{Fault, Result};
-use crate::jail::sys::{io, process};
 use crate::limits::Limits;
 use crate::outcome::Reply;
-use crate::protocol::{Kind, encode_request};
+use crate::protocol::Kind;
 use crate::stats::Stats;
 
 pub(super) const TOKEN_WAKE: u64 = 0;
 pub(super) const TOKEN_TIMER: u64 = 1;
 pub(super) const TOKEN_CONTROL: u64 = 2;
-/// Token of worker 0.
+/// Token of worker 0's replies; the next is that of its requests.
 pub(super) const TOKEN_WORKER: u64 = 16;
 
-/// Pause after a worker could not be started: what is short may come free.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How long the broker may take to tell why a worker's socket closed.
-pub(super) const GRACE: Duration = Duration::from_millis(200);
-
-enum Session {
+/// A session, by its number.
+pub(super) enum Session {
+    /// No worker is free.
     Waiting,
+    /// It has a worker.
     On(u32),
+    /// Its worker is dead: every call is answered so.
     Over(Reply),
+    /// Its worker went with the broker, or was cancelled: a fault of ours.
+    Lost(String),
+}
+
+/// Somebody who waits for a worker.
+pub(super) struct Waiter {
+    pub(super) session: u64,
+    pub(super) profile: usize,
+    pub(super) forkable: bool,
+    pub(super) source: Arc<str>,
+    pub(super) seed: String,
 }
 
 /// Everything the pool knows.
@@ -38,16 +48,20 @@ pub(super) struct State {
     pub(super) control: OwnedFd,
     pub(super) epoll: OwnedFd,
     pub(super) timer: OwnedFd,
+    pub(super) report: Report,
     pub(super) rings_at: Option<Instant>,
     pub(super) workers: HashMap<u32, Worker>,
-    pub(super) spares: VecDeque<u32>,
-    pub(super) starting: usize,
+    /// Ready workers, by profile.
+    pub(super) spares: Vec<VecDeque<u32>>,
+    /// Asked for: profile, and whether forkable.
+    pub(super) starting: HashMap<u32, (usize, bool)>,
     /// After a failed start none is asked for until then.
     pub(super) hold_until: Option<Instant>,
     pub(super) next_worker: u32,
-    sessions: HashMap<u64, Session>,
-    waiting: VecDeque<(u64, Vec<u8>)>,
-    live: usize,
+    pub(super) sessions: HashMap<u64, Session>,
+    pub(super) waiting: VecDeque<Waiter>,
+    pub(super) code: CodeCache,
+    pub(super) live: usize,
     next_operation: u64,
     pub(super) finished: HashMap<u64, Done>,
     /// Something was finished since the last look.
@@ -55,23 +69,35 @@ pub(super) struct State {
     pub(super) to_kill: Vec<Arc<OwnedFd>>,
     pub(super) stats: Stats,
     pub(super) broken: Option<String>,
+    /// The broker is gone: the I/O thread is to start another.
+    pub(super) broker_lost: Option<String>,
 }
 
 impl State {
-    pub(super) fn new(limits: Limits, control: OwnedFd, epoll: OwnedFd, timer: OwnedFd) -> Self {
+    pub(super) fn new(
+        limits: Limits,
+        control: OwnedFd,
+        report: Report,
+        epoll: OwnedFd,
+        timer: OwnedFd,
+    ) -> Self {
+        let spares = limits.profiles.iter().map(|_| VecDeque::new()).collect();
+        let code = CodeCache::new(limits.code_cache_bytes);
         Self {
             limits,
             control,
             epoll,
             timer,
+            report,
             rings_at: None,
             workers: HashMap::new(),
-            spares: VecDeque::new(),
-            starting: 0,
+            spares,
+            starting: HashMap::new(),
             hold_until: None,
             next_worker: 1,
             sessions: HashMap::new(),
             waiting: VecDeque::new(),
+            code,
             live: 0,
             next_operation: 1,
             finished: HashMap::new(),
@@ -79,238 +105,157 @@ impl State {
             to_kill: Vec::new(),
             stats: Stats::default(),
             broken: None,
+            broker_lost: None,
         }
     }
 
     pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.stats.counters();
+        let spare: usize = self.spares.iter().map(VecDeque::len).sum();
         all.push(("live", self.live as u64));
-        all.push(("spare", self.spares.len() as u64));
+        all.push(("spare", spare as u64));
         all.push(("waiting", self.waiting.len() as u64));
         all
     }
 
-    /// Workers to ask the broker for now.
-    pub(super) fn wanted(&self) -> usize {
-        if self.hold_until.is_some() {
-            return 0;
-        }
-        let room = self.limits.num_workers.saturating_sub(self.live);
-        let target = self.limits.spares.max(1) + self.waiting.len().min(room);
-        target
-            .saturating_sub(self.spares.len() + self.starting)
-            .min(64)
-    }
-
-    pub(super) fn open(&mut self, body: Vec<u8>) -> Result<u64> {
-        if self.waiting.len() >= self.limits.queue && !self.can_start() {
-            self.stats.busy += 1;
-            return Err(Fault::Busy {
-                waiting: self.waiting.len(),
-            });
-        }
-        let operation = self.operation();
-        self.sessions.insert(operation, Session::Waiting);
-        self.waiting.push_back((operation, body));
-        self.assign();
-        Ok(operation)
-    }
-
-    fn can_start(&self) -> bool {
-        self.waiting.is_empty() && self.live < self.limits.num_workers && !self.spares.is_empty()
-    }
-
-    fn operation(&mut self) -> u64 {
+    pub(super) fn operation(&mut self) -> u64 {
         self.next_operation += 1;
         self.next_operation
     }
 
-    /// Give spares to those who wait, oldest first.
+    /// Queue a session; it gets its worker now if one is free.
+    pub(super) fn open(
+        &mut self,
+        source: &str,
+        seed: &str,
+        profile: usize,
+        forkable: bool,
+    ) -> Result<u64> {
+        if profile >= self.limits.profiles.len() {
+            return Err(Fault::broken("session", format!("no profile {profile}")));
+        }
+        let free = self.waiting.is_empty()
+            && self.live < self.limits.num_workers
+            && !forkable
+            && !self.spares[profile].is_empty();
+        if self.waiting.len() >= self.limits.queue && !free {
+            self.stats.busy += 1;
+            let waiting = self.waiting.len();
+            self.stats
+                .event("busy", "", None, format!("{waiting} sessions wait"));
+            return Err(Fault::Busy { waiting });
+        }
+        let session = self.operation();
+        self.sessions.insert(session, Session::Waiting);
+        self.waiting.push_back(Waiter {
+            session,
+            profile,
+            forkable,
+            source: source.into(),
+            seed: seed.to_owned(),
+        });
+        self.assign();
+        Ok(session)
+    }
+
+    /// Give spares to those who wait, oldest first; one whose kind is not ready lets others pass.
     pub(super) fn assign(&mut self) {
-        while self.live < self.limits.num_workers && !self.waiting.is_empty() {
-            let Some(id) = self.spares.pop_front() else {
-                break;
+        let mut at = 0;
+        while self.live < self.limits.num_workers && at < self.waiting.len() {
+            let waiter = &self.waiting[at];
+            let taken = if waiter.forkable {
+                None // those come made to order: see `started`
+            } else {
+                self.spares[waiter.profile].pop_front()
             };
-            let Some((session, body)) = self.waiting.pop_front() else {
-                break;
-            };
-            let Some(worker) = self.workers.get_mut(&id) else {
-                continue;
-            };
-            worker.session = Some(session);
-            self.sessions.insert(session, Session::On(id));
-            self.live += 1;
-            self.stats.acquired += 1;
-            self.send(id, session, Kind::Load, &body);
+            match taken {
+                Some(id) => {
+                    if let Some(waiter) = self.waiting.remove(at) {
+                        self.grant(id, waiter);
+                    }
+                }
+                None => at += 1,
+            }
         }
         self.refill();
     }
 
-    pub(super) fn call(&mut self, session: u64, kind: Kind, body: &[u8]) -> Result<u64> {
+    /// A worker for somebody who waited.
+    pub(super) fn grant(&mut self, id: u32, waiter: Waiter) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.begin(waiter.session);
+        self.sessions.insert(waiter.session, Session::On(id));
+        self.live += 1;
+        self.stats.acquired += 1;
+        if self.limits.blocking {
+            self.news = true; // its own thread goes on
+        } else {
+            let (kind, body) = self.load_request(waiter.profile, &waiter.source, &waiter.seed);
+            let source = (kind == Kind::Load).then_some(waiter.source);
+            let frame = self.begin(id, waiter.session, kind, &body, source);
+            self.write(id, frame);
+        }
+    }
+
+    /// How a source is loaded: as code if a worker has compiled it before.
+    pub(super) fn load_request(
+        &mut self,
+        profile: usize,
+        source: &Arc<str>,
+        seed: &str,
+    ) -> (Kind, Vec<u8>) {
+        use crate::protocol::load_body;
+        match self.code.get(profile, source) {
+            Some(code) => {
+                self.stats.code_hits += 1;
+                (Kind::LoadCode, load_body(&code, seed))
+            }
+            None => {
+                self.stats.code_misses += 1;
+                (Kind::Load, load_body(source.as_bytes(), seed))
+            }
+        }
+    }
+
+    /// The worker of a session, or the answer that needs none.
+    pub(super) fn worker_of(&mut self, session: u64) -> Result<std::result::Result<u32, Reply>> {
         let id = match self.sessions.get(&session) {
             Some(Session::On(id)) => *id,
-            Some(Session::Over(reply)) => {
-                let reply = reply.clone();
-                let operation = self.operation();
-                self.finish(operation, Ok(reply));
-                return Ok(operation);
-            }
+            Some(Session::Over(reply)) => return Ok(Err(reply.clone())),
+            Some(Session::Lost(detail)) => return Err(Fault::broken("session", detail.clone())),
             Some(Session::Waiting) | None => {
                 return Err(Fault::broken("session", "it is not open; enter it first"));
             }
         };
-        if self
-            .workers
-            .get(&id)
-            .is_some_and(|worker| worker.call.is_some())
-        {
+        let Some(worker) = self.workers.get(&id) else {
+            return Err(Fault::broken("session", "its worker is gone"));
+        };
+        if worker.call.is_some() {
             let detail = "a call is in flight; await it before the next";
             return Err(Fault::broken("session", detail));
         }
+        if let Some(reply) = worker.ran_between_calls() {
+            self.end(id, reply.clone());
+            return Ok(Err(reply));
+        }
+        Ok(Ok(id))
+    }
+
+    /// A call whose completion is drained.
+    pub(super) fn call(&mut self, session: u64, kind: Kind, body: &[u8]) -> Result<u64> {
+        let id = match self.worker_of(session)? {
+            Ok(id) => id,
+            Err(reply) => {
+                let operation = self.operation();
+                self.finish(operation, Ok(reply));
+                return Ok(operation);
+            }
+        };
         let operation = self.operation();
-        self.send(id, operation, kind, body);
+        let frame = self.begin(id, operation, kind, body, None);
+        self.write(id, frame);
         Ok(operation)
-    }
-
-    fn send(&mut self, id: u32, operation: u64, kind: Kind, body: &[u8]) {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return;
-        };
-        worker.sequence += 1;
-        let frame = encode_request(worker.sequence, kind, body);
-        let (wall, cpu) = if kind == Kind::Load {
-            (self.limits.load_wall_s, self.limits.load_wall_s)
-        } else {
-            (self.limits.wall_s_per_call, self.limits.cpu_s_per_call)
-        };
-        let begun = Instant::now();
-        let (wall, cpu) = (Duration::from_secs_f64(wall), Duration::from_secs_f64(cpu));
-        let next_check = begun + wall.min(cpu); // one thread uses no more CPU than wall time
-        let cpu_before = worker.pid.and_then(process::cpu_ns_of);
-        worker.call = Some(Call {
-            operation,
-            kind,
-            begun,
-            wall,
-            cpu,
-            cpu_before,
-            next_check,
-            stolen: None,
-        });
-        match io::send_now(&worker.socket, &frame) {
-            Ok(sent) if sent == frame.len() => {}
-            Ok(sent) => self.send_later(id, frame[sent..].to_vec()),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => self.send_later(id, frame),
-            Err(_) => {} // it is dead; the I/O thread sees the end of its socket
-        }
-        self.ring_by(next_check);
-    }
-
-    fn send_later(&mut self, id: u32, bytes: Vec<u8>) {
-        if let Some(worker) = self.workers.get_mut(&id) {
-            worker.unsent = bytes;
-            let token = TOKEN_WORKER + u64::from(id);
-            let _ = io::watch(&self.epoll, &worker.socket, token, true, true);
-        }
-    }
-
-    pub(super) fn ring_by(&mut self, when: Instant) {
-        if self.rings_at.is_none_or(|at| when < at) {
-            self.rings_at = Some(when);
-            let delay = when.saturating_duration_since(Instant::now());
-            if let Err(error) = io::arm(&self.timer, delay) {
-                self.fail(&format!("timer: {error}"));
-            }
-        }
-    }
-
-    pub(super) fn release(&mut self, session: u64) {
-        match self.sessions.remove(&session) {
-            Some(Session::On(id)) => self.retire(id),
-            Some(Session::Waiting) => self.waiting.retain(|(waiter, _)| *waiter != session),
-            Some(Session::Over(_)) | None => {}
-        }
-        self.assign();
-    }
-
-    /// Kill a worker and forget it; its session, if any, is already dealt with.
-    fn retire(&mut self, id: u32) {
-        let Some(worker) = self.workers.remove(&id) else {
-            return;
-        };
-        if worker.session.is_some() {
-            self.live -= 1;
-        } else {
-            self.spares.retain(|&spare| spare != id);
-        }
-        self.stats.killed += 1;
-        self.to_kill.push(worker.pidfd);
-        if let Some(call) = worker.call {
-            self.finish(
-                call.operation,
-                Err("the session was closed during the call".to_owned()),
-            );
-        }
-    }
-
-    pub(super) fn finish(&mut self, operation: u64, done: Done) {
-        if let Ok(reply) = &done {
-            self.stats.answered(reply.outcome, reply.wall_s);
-        }
-        self.finished.insert(operation, done);
-        self.news = true;
-    }
-
-    /// The worker is done for: answer its call and all later ones of its session with `reply`.
-    pub(super) fn end(&mut self, id: u32, mut reply: Reply) {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return;
-        };
-        if let Some(call) = worker.call.take() {
-            reply.wall_s = call.begun.elapsed().as_secs_f64();
-            reply.cpu_s = reply.cpu_s.or_else(|| used(worker.pid, call.cpu_before));
-            self.finish(call.operation, Ok(reply.clone()));
-        }
-        if let Some(session) = self.workers.get(&id).and_then(|worker| worker.session) {
-            self.sessions.insert(session, Session::Over(reply));
-        } else {
-            self.stats.lost_spares += 1;
-        }
-        self.retire(id);
-        self.assign();
-    }
-
-    /// Nothing more can be served: end every call with a fault.
-    pub(super) fn fail(&mut self, detail: &str) {
-        self.broken.get_or_insert_with(|| detail.to_owned());
-        let ids: Vec<u32> = self.workers.keys().copied().collect();
-        for id in ids {
-            if let Some(call) = self
-                .workers
-                .get_mut(&id)
-                .and_then(|worker| worker.call.take())
-            {
-                self.finish(call.operation, Err(detail.to_owned()));
-            }
-            self.retire(id);
-        }
-        for (operation, _) in std::mem::take(&mut self.waiting) {
-            self.finish(operation, Err(detail.to_owned()));
-        }
-    }
-
-    /// A worker could not be made: the oldest waiter is told, the others go on waiting.
-    pub(super) fn not_started(&mut self, detail: &str) {
-        self.starting = self.starting.saturating_sub(1);
-        let until = Instant::now() + PAUSE;
-        self.hold_until = Some(until);
-        self.ring_by(until);
-        if let Some((operation, _)) = self.waiting.pop_front() {
-            self.sessions.remove(&operation);
-            self.finish(
-                operation,
-                Err(format!("no worker could be started: {detail}")),
-            );
-        }
     }
 }

@@ -130,6 +130,20 @@ pub fn landlock_below(version: u32, folder: &CStr) -> Result<()> {
     landlock(version, Some(folder))
 }
 
+/// A domain within the one that holds, so that nothing outside this process can be signalled.
+///
+/// The kernel nests at most 16; a deeper one stays in its parent's, where the filter still refuses
+/// every call that signals others.
+pub fn landlock_scope(version: u32) -> Result<()> {
+    if version < 6 {
+        return Ok(());
+    }
+    match landlock(version, None) {
+        Err(error) if error.raw_os_error() == Some(libc::E2BIG) => Ok(()),
+        other => other,
+    }
+}
+
 fn landlock(version: u32, folder: Option<&CStr>) -> Result<()> {
     #[repr(C)]
     struct Attributes {

@@ -39,26 +39,52 @@ pub fn adopt(fd: RawFd) -> OwnedFd {
     own(fd)
 }
 
-/// Send without blocking; `WouldBlock` when the buffer is full.
-pub fn send_now(fd: &OwnedFd, bytes: &[u8]) -> Result<usize> {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: pointer and length come from one slice that lives through the call.
-    let sent = unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
-    usize::try_from(sent).map_err(|_| Error::last_os_error())
+/// Packets received here carry the process id of their sender, filled in by the kernel.
+pub fn pass_credentials(fd: &OwnedFd) -> Result<()> {
+    let one: libc::c_int = 1;
+    // SAFETY: pointer and length name one integer that lives through the call.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PASSCRED,
+            (&raw const one).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
 }
 
-/// Receive without blocking; 0 at the end of the stream.
-pub fn recv_now(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize> {
-    // SAFETY: pointer and length come from one slice that lives through the call.
-    let got = unsafe {
-        libc::recv(
-            fd.as_raw_fd(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            libc::MSG_DONTWAIT,
-        )
+/// Process id of the sender of the one packet that waits, in this process's namespace.
+/// Descriptors in it are refused: there is no room for them, so the kernel drops them.
+pub fn credentials(fd: &OwnedFd) -> Option<i32> {
+    let mut bytes = [0u8; 8];
+    let mut vector = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
     };
-    usize::try_from(got).map_err(|_| Error::last_os_error())
+    #[repr(C, align(8))]
+    struct Room([u8; 32]); // one header and one ucred, exactly
+    let mut room = Room([0; 32]);
+    // SAFETY: an all-zero msghdr is valid; it points to buffers that live through the call, and
+    // the kernel writes well-formed control messages within msg_controllen.
+    unsafe {
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = room.0.as_mut_ptr().cast();
+        message.msg_controllen = room.0.len() as _;
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+        if libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) <= 0 {
+            return None;
+        }
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if header.is_null() || (*header).cmsg_type != libc::SCM_CREDENTIALS {
+            return None;
+        }
+        let sender: libc::ucred = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+        (sender.pid > 0).then_some(sender.pid)
+    }
 }
 
 /// Blocking read of a raw descriptor, for the worker's own loop.
@@ -215,21 +241,24 @@ pub fn epoll() -> Result<OwnedFd> {
     check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(own)
 }
 
-/// Watch a descriptor for input (and for room to write if `write`), under a token.
-pub fn watch(epoll: &OwnedFd, fd: &OwnedFd, token: u64, write: bool, change: bool) -> Result<()> {
-    let op = if change {
-        libc::EPOLL_CTL_MOD
-    } else {
-        libc::EPOLL_CTL_ADD
-    };
-    let events = libc::EPOLLIN | if write { libc::EPOLLOUT } else { 0 };
+/// Watch a descriptor for input, under a token.
+pub fn watch(epoll: &OwnedFd, fd: &OwnedFd, token: u64) -> Result<()> {
+    add(epoll, fd, token, libc::EPOLLIN)
+}
+
+/// Watch a descriptor for room to write, under a token.
+pub fn watch_room(epoll: &OwnedFd, fd: &OwnedFd, token: u64) -> Result<()> {
+    add(epoll, fd, token, libc::EPOLLOUT)
+}
+
+fn add(epoll: &OwnedFd, fd: &OwnedFd, token: u64, events: libc::c_int) -> Result<()> {
     let mut event = libc::epoll_event {
         events: events as u32,
         u64: token,
     };
+    let (epoll, fd) = (epoll.as_raw_fd(), fd.as_raw_fd());
     // SAFETY: `event` lives through the call.
-    check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), op, fd.as_raw_fd(), &raw mut event) })
-        .map(drop)
+    check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }).map(drop)
 }
 
 /// Stop watching a descriptor.

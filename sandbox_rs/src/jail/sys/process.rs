@@ -25,6 +25,16 @@ pub fn unshare(flags: i32) -> Result<()> {
     check(unsafe { libc::unshare(flags) }).map(drop)
 }
 
+/// Name the host of this UTS namespace.
+pub fn name_host(name: &str) {
+    // SAFETY: pointer and length come from one string that lives through the calls. Failing leaves
+    // the host's name to be seen, which is no secret worth a refusal.
+    unsafe {
+        libc::sethostname(name.as_ptr().cast(), name.len());
+        libc::setdomainname(name.as_ptr().cast(), name.len());
+    }
+}
+
 /// New session: no controlling terminal, and no share in the signals of the owner's group.
 pub fn new_session() {
     // SAFETY: takes no pointer. Failing means we already lead a group, which is as good.
@@ -123,6 +133,45 @@ pub fn clone_interpreter(flags: i32, thread_id_address: u64, modern: bool) -> Re
         return Err(error);
     }
     Ok(Cloned::Parent(pid as i32, own(pidfd)))
+}
+
+/// Copy a sealed worker: an ordinary child of it, in its namespace. Whether this is the child.
+pub fn clone_branch(thread_id_address: u64) -> Result<bool> {
+    let mut flags = libc::SIGCHLD;
+    if thread_id_address != 0 {
+        flags |= libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
+    }
+    // SAFETY: the interpreter is attached, as PyOS_BeforeFork wants. Other threads of the worker
+    // are not copied; a profile with threads says so.
+    unsafe { pyo3::ffi::PyOS_BeforeFork() };
+    // SAFETY: without a stack the child goes on with a copy of this one, as after fork; the thread
+    // id's address is the fourth argument on x86-64 and the fifth elsewhere, so it fills both.
+    let pid = unsafe {
+        let tid = thread_id_address;
+        libc::syscall(libc::SYS_clone, flags as u64, 0, 0, tid, tid)
+    };
+    if pid == 0 {
+        // SAFETY: this is the child of a fork whose parent called PyOS_BeforeFork.
+        unsafe { pyo3::ffi::PyOS_AfterFork_Child() };
+        return Ok(true);
+    }
+    let error = Error::last_os_error();
+    // SAFETY: this is the parent that called PyOS_BeforeFork; also right when the clone failed.
+    unsafe { pyo3::ffi::PyOS_AfterFork_Parent() };
+    if pid < 0 { Err(error) } else { Ok(false) }
+}
+
+/// Children that end are collected by the kernel.
+pub fn ignore_children() {
+    // SAFETY: SIG_IGN is a valid disposition of SIGCHLD.
+    let _ = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Parent of a process, as this process sees both.
+pub fn parent_of(pid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name, which may hold anything, come the state and the parent.
+    text.rsplit(')').next()?.split(' ').nth(2)?.parse().ok()
 }
 
 /// A pidfd of a process.

@@ -1,0 +1,70 @@
+//! Pipes between host and workers.
+
+use std::io::{Error, ErrorKind, Result};
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+use super::check;
+use super::io::own;
+
+/// A pipe: read end and write end; both close on exec.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for the two descriptors the call writes.
+    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    Ok((own(fds[0]), own(fds[1])))
+}
+
+/// Calls on this descriptor answer `WouldBlock` instead of waiting.
+pub fn set_nonblocking(fd: &OwnedFd) -> Result<()> {
+    // SAFETY: takes numbers.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(drop)
+}
+
+/// One write to a pipe; it waits unless the descriptor is non-blocking. A pipe whose reader is
+/// gone is an error and never a signal, whatever the program around us does with SIGPIPE.
+pub fn write_now(fd: &OwnedFd, bytes: &[u8]) -> Result<usize> {
+    // SAFETY: all structures are initialised by the calls that fill them and live through those
+    // that read them; pointer and length of the write come from one slice.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut action);
+        let ignored = action.sa_sigaction == libc::SIG_IGN;
+        let mut pipe: libc::sigset_t = zeroed();
+        let mut before: libc::sigset_t = zeroed();
+        let mut pending: libc::sigset_t = zeroed();
+        if !ignored {
+            libc::sigemptyset(&raw mut pipe);
+            libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
+            libc::sigpending(&raw mut pending);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before);
+        }
+        let sent = libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+        let result = usize::try_from(sent).map_err(|_| Error::last_os_error());
+        if !ignored {
+            let broken = matches!(&result, Err(e) if e.kind() == ErrorKind::BrokenPipe);
+            if broken && libc::sigismember(&raw const pending, libc::SIGPIPE) == 0 {
+                let now: libc::timespec = zeroed();
+                libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const now);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        }
+        result
+    }
+}
+
+/// One read; it waits unless the descriptor is non-blocking. 0 at the end of the stream.
+pub fn read_now(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize> {
+    // SAFETY: pointer and length come from one slice that lives through the call.
+    let got = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    usize::try_from(got).map_err(|_| Error::last_os_error())
+}
+
+/// Bytes that wait to be read.
+pub fn unread(fd: &OwnedFd) -> usize {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the call writes one integer to `count`.
+    let code = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut count) };
+    if code == 0 { count.max(0) as usize } else { 0 }
+}

@@ -1,0 +1,161 @@
+//! Copies of a live worker: `session.fork()` and templates of one source.
+//!
+//! The host makes the copy's pipes and sends the worker's ends over its control socket; nothing is
+//! ever taken from a worker but bytes. The copy's first packet on its own control socket carries
+//! its process id, filled in by the kernel; the parent process id proves that it is a copy.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use super::state::{Session, State, TOKEN_WORKER};
+use super::worker::{Ends, Worker};
+use crate::error::{Fault, Result, Stage};
+use crate::jail::sys::{io, pipe, process};
+use crate::outcome::{Outcome, Reply};
+use crate::protocol::Kind;
+
+/// A copy that was asked for: the parent and the frame for it.
+pub(super) struct Asked {
+    pub(super) session: u64,
+    pub(super) parent: u32,
+    pub(super) branch: u32,
+    pub(super) frame: Vec<u8>,
+}
+
+impl State {
+    /// Register the copy of a session; the caller writes the parent's frame. A session that is over
+    /// answers for its copy.
+    ///
+    /// # Errors
+    /// The session is not forkable, the pool is full, or descriptors are short.
+    pub(super) fn fork(
+        &mut self,
+        session: u64,
+        seed: &str,
+    ) -> Result<std::result::Result<Asked, Reply>> {
+        let parent = match self.worker_of(session)? {
+            Ok(id) => id,
+            Err(reply) => return Ok(Err(reply)),
+        };
+        let Some(worker) = self.workers.get(&parent) else {
+            return Err(Fault::broken("session", "its worker is gone"));
+        };
+        let Some(control) = worker.ends.control.as_ref() else {
+            let detail = "it cannot be forked; open it with forkable=True";
+            return Err(Fault::broken("session", detail));
+        };
+        let Some(parent_pid) = worker.pid else {
+            let detail = "it cannot be forked here: /proc does not show its process id";
+            return Err(Fault::broken("session", detail));
+        };
+        let root = worker.root.unwrap_or(parent);
+        let (profile, count) = (
+            worker.profile,
+            self.workers.get(&root).map_or(0, |w| w.branches),
+        );
+        if self.live >= self.limits.num_workers || count >= self.limits.branches {
+            self.stats.busy += 1;
+            return Err(Fault::Full {
+                live: self.live,
+                branches: count,
+            });
+        }
+        let (requests, request_end) = pipe::pipe().stage("pipe of a branch")?;
+        let (reply_end, replies) = pipe::pipe().stage("pipe of a branch")?;
+        let (control_end, own) = io::socket_pair(true).stage("socket of a branch")?;
+        io::pass_credentials(&control_end).stage("socket of a branch")?;
+        let fds = [requests.as_raw_fd(), replies.as_raw_fd(), own.as_raw_fd()];
+        io::send_with(control.as_raw_fd(), b"F", &fds, false).stage("sending a branch its ends")?;
+        let branch = self.next_worker;
+        self.next_worker = self.next_worker.wrapping_add(1).max(1);
+        let mut copy = Worker::new(
+            Ends {
+                requests: request_end,
+                replies: reply_end,
+                control: Some(control_end),
+            },
+            profile,
+        );
+        copy.root = Some(root);
+        copy.parent_pid = Some(parent_pid);
+        let number = self.operation();
+        copy.session = Some(number);
+        if !self.limits.blocking {
+            self.watch_worker(branch, &copy)?;
+        }
+        self.workers.insert(branch, copy);
+        self.sessions.insert(number, Session::On(branch));
+        self.live += 1;
+        self.stats.forked += 1;
+        if let Some(first) = self.workers.get_mut(&root) {
+            first.branches += 1;
+        }
+        let frame = self.begin(parent, number, Kind::Fork, seed.as_bytes(), None);
+        // The copy answers the parent's request under the parent's number, on its own pipe.
+        let sequence = self
+            .workers
+            .get(&parent)
+            .map_or(0, |worker| worker.sequence);
+        self.begin(branch, number, Kind::LoadCode, b"", None);
+        if let Some(worker) = self.workers.get_mut(&branch) {
+            worker.sequence = sequence;
+            worker.used.bytes_in = 0;
+        }
+        if let Some(call) = self.workers.get_mut(&parent).and_then(|w| w.call.as_mut()) {
+            call.silent = true;
+        }
+        Ok(Ok(Asked {
+            session: number,
+            parent,
+            branch,
+            frame,
+        }))
+    }
+
+    /// The parent's word on a fork: only a failure matters, the copy speaks for itself.
+    pub(super) fn parent_answered(&mut self, operation: u64, reply: Reply) {
+        if reply.outcome == Outcome::Finished {
+            return;
+        }
+        if let Some(&Session::On(branch)) = self.sessions.get(&operation) {
+            if let Some(worker) = self.workers.get_mut(&branch) {
+                worker.parent_pid = None; // there is no such process
+            }
+            self.end(branch, reply);
+        }
+    }
+
+    /// Learn which process a copy is, from what the kernel added to its first packet.
+    pub(super) fn identify(&mut self, id: u32, reply: Reply) -> Reply {
+        let violation = |text: &str| Reply::failed(Outcome::ProtocolViolation, text);
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return reply;
+        };
+        let parent = worker.parent_pid;
+        let Some(pid) = worker.ends.control.as_ref().and_then(io::credentials) else {
+            return violation("a branch did not show its process id");
+        };
+        let Ok(pidfd) = process::pidfd_open(pid) else {
+            return Reply::failed(Outcome::Crashed, "the branch ended by itself");
+        };
+        // Looked at after the descriptor was opened, so the number cannot mean another by now.
+        if process::parent_of(pid) != parent {
+            return violation("a branch showed the process id of another");
+        }
+        worker.parent_pid = None;
+        worker.pidfd = Some(Arc::new(pidfd));
+        worker.pid = Some(pid);
+        let session = worker.session.unwrap_or_default();
+        worker.begin(session);
+        reply
+    }
+
+    /// Watch a worker's replies, for pools whose I/O thread reads them.
+    pub(super) fn watch_worker(&self, id: u32, worker: &Worker) -> Result<()> {
+        let unblock = |fd: &OwnedFd| pipe::set_nonblocking(fd);
+        unblock(&worker.ends.requests).stage("pipe")?;
+        unblock(&worker.ends.replies).stage("pipe")?;
+        let token = TOKEN_WORKER + 2 * u64::from(id);
+        io::watch(&self.epoll, &worker.ends.replies, token).stage("epoll")
+    }
+}

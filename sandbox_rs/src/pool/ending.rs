@@ -1,0 +1,180 @@
+//! How workers and sessions end: given up, cancelled, dead by their own doing, lost by ours.
+
+use std::collections::VecDeque;
+
+use super::Done;
+use super::state::{Session, State};
+use super::worker::Worker;
+use crate::outcome::{Outcome, Reply};
+
+impl State {
+    pub(super) fn release(&mut self, session: u64) {
+        match self.sessions.remove(&session) {
+            Some(Session::On(id)) => self.retire(id),
+            Some(Session::Waiting) => self.waiting.retain(|w| w.session != session),
+            Some(Session::Over(_) | Session::Lost(_)) | None => {}
+        }
+        self.assign();
+    }
+
+    /// End a session's worker now, whatever it does; a call in flight is a fault.
+    pub(super) fn cancel(&mut self, session: u64) {
+        let detail = "the session was cancelled; open a new one";
+        match self.sessions.get(&session) {
+            Some(&Session::On(id)) => {
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.branches = 0; // they end with it
+                }
+                self.lose(id, detail);
+            }
+            Some(Session::Waiting) => {
+                self.waiting.retain(|w| w.session != session);
+                self.finish(session, Err(detail.to_owned()));
+            }
+            _ => return,
+        }
+        self.sessions
+            .insert(session, Session::Lost(detail.to_owned()));
+        self.assign();
+    }
+
+    /// A worker is gone by our doing: its call is a fault.
+    fn lose(&mut self, id: u32, detail: &str) {
+        if let Some(worker) = self.workers.get_mut(&id)
+            && let Some(call) = worker.call.take()
+        {
+            self.finish(call.operation, Err(detail.to_owned()));
+        }
+        self.retire(id);
+    }
+
+    /// Kill a worker and forget it; its session, if any, is already dealt with. The first of a
+    /// family whose branches live stays: its death would be theirs.
+    pub(super) fn retire(&mut self, id: u32) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        if worker.session.take().is_some() {
+            self.live -= 1;
+        } else if !worker.lingers {
+            let profile = worker.profile;
+            self.spares[profile].retain(|&spare| spare != id);
+        }
+        if worker.branches > 0 {
+            worker.lingers = true;
+            return;
+        }
+        let Some(worker) = self.workers.remove(&id) else {
+            return;
+        };
+        self.stats.killed += 1;
+        self.to_kill.extend(worker.pidfd);
+        if let Some(call) = worker.call {
+            let detail = "the session was closed during the call";
+            self.finish(call.operation, Err(detail.to_owned()));
+        }
+        if let Some(root) = worker.root
+            && let Some(first) = self.workers.get_mut(&root)
+        {
+            first.branches = first.branches.saturating_sub(1);
+            if first.branches == 0 && first.lingers {
+                self.retire(root);
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self, operation: u64, done: Done) {
+        if let Ok(reply) = &done {
+            self.stats.answered(reply.outcome, reply.wall_s);
+        }
+        self.finished.insert(operation, done);
+        self.news = true;
+    }
+
+    /// The worker is done for: answer its call and all later ones of its session with `reply`, and
+    /// those of its branches, which end with it.
+    pub(super) fn end(&mut self, id: u32, mut reply: Reply) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        let profile = worker.profile;
+        if let Some(call) = worker.call.take() {
+            reply.wall_s = call.begun.elapsed().as_secs_f64();
+            reply.cpu_s = worker.look().or(reply.cpu_s);
+            if !call.silent {
+                self.finish(call.operation, Ok(reply.clone()));
+            }
+        }
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.branches = 0;
+        // A copy that has not shown itself cannot be killed alone: its family's first can.
+        let unknown = worker
+            .root
+            .filter(|_| worker.pidfd.is_none() && worker.parent_pid.is_some());
+        match worker.session {
+            Some(session) => {
+                let name = self.limits.profiles[profile].name.clone();
+                let kind = reply.outcome.as_str();
+                self.stats
+                    .event(kind, &name, Some(session), reply.detail.clone());
+                self.sessions.insert(session, Session::Over(reply));
+            }
+            None if worker.lingers => {}
+            None => self.stats.lost_spares += 1,
+        }
+        self.retire(id);
+        let family = |worker: &Worker| worker.root == Some(id);
+        let orphans: Vec<u32> = self
+            .workers
+            .iter()
+            .filter(|(_, w)| family(w))
+            .map(|(&id, _)| id)
+            .collect();
+        for orphan in orphans {
+            let detail = "the session it was forked from ended";
+            self.end(orphan, Reply::failed(Outcome::Crashed, detail));
+        }
+        if let Some(root) = unknown {
+            let detail = "a branch of it did not show itself";
+            self.end(root, Reply::failed(Outcome::ProtocolViolation, detail));
+        }
+        self.assign();
+    }
+
+    /// The broker is gone and all workers with it: their calls and sessions are faults of ours.
+    /// Those who wait go on waiting for the next broker.
+    pub(super) fn lose_workers(&mut self, detail: &str) {
+        let detail = format!("{detail}; its sessions are lost, open new ones");
+        let ids: Vec<u32> = self.workers.keys().copied().collect();
+        for id in ids {
+            if let Some(worker) = self.workers.get_mut(&id) {
+                worker.branches = 0;
+                if let Some(session) = worker.session {
+                    self.sessions.insert(session, Session::Lost(detail.clone()));
+                }
+            }
+            self.lose(id, &detail);
+        }
+        self.spares.iter_mut().for_each(VecDeque::clear);
+        self.starting.clear();
+    }
+
+    /// Nothing more can be served: end every call with a fault.
+    pub(super) fn fail(&mut self, detail: &str) {
+        if self.broken.is_none() {
+            self.stats.event("broken", "", None, detail);
+        }
+        self.shut(detail);
+    }
+
+    /// The same at the pool's own end.
+    pub(super) fn shut(&mut self, detail: &str) {
+        self.broken.get_or_insert_with(|| detail.to_owned());
+        self.lose_workers(detail);
+        for waiter in std::mem::take(&mut self.waiting) {
+            self.finish(waiter.session, Err(detail.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A worker as the host knows it, and the account of what it used.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::call::Call;
+use super::control::exit_reply;
+use crate::jail::sys::process;
+use crate::outcome::{Outcome, Reply};
+use crate::protocol::FrameReader;
+
+/// The host's ends of a worker's pipes. Shared with a thread that blocks on them.
+pub(super) struct Ends {
+    pub(super) requests: OwnedFd,
+    pub(super) replies: OwnedFd,
+    /// Where the ends of branches are sent, for forkable workers.
+    pub(super) control: Option<OwnedFd>,
+}
+
+/// What a session has used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used {
+    /// Calls answered.
+    pub calls: u64,
+    /// Wall seconds of them.
+    pub wall_s: f64,
+    /// Bytes sent to the worker.
+    pub bytes_in: u64,
+    /// Bytes it sent.
+    pub bytes_out: u64,
+    /// CPU nanoseconds of the worker since the session began; `None` where they cannot be read.
+    pub cpu_ns: Option<u64>,
+    /// Highest resident size of the worker, pages shared with the template included.
+    pub peak_rss_bytes: Option<u64>,
+    /// Pages that are the worker's alone.
+    pub private_bytes: Option<u64>,
+    /// Page faults without and with input, since the worker was forked.
+    pub faults: Option<(u64, u64)>,
+}
+
+/// A worker that is or was ready.
+pub(super) struct Worker {
+    pub(super) ends: Arc<Ends>,
+    pub(super) pidfd: Option<Arc<OwnedFd>>,
+    pub(super) pid: Option<i32>,
+    pub(super) profile: usize,
+    pub(super) session: Option<u64>,
+    pub(super) sequence: u32,
+    pub(super) reader: FrameReader,
+    pub(super) unsent: Vec<u8>,
+    pub(super) call: Option<Call>,
+    /// Its pipe closed; the cause is awaited until then.
+    pub(super) closed_until: Option<Instant>,
+    /// How it ended, while what it wrote before is still being read.
+    pub(super) exit: Option<(i32, bool)>,
+    /// CPU nanoseconds at the last look, which ended the last call.
+    pub(super) cpu_seen: Option<u64>,
+    cpu_at_start: Option<u64>,
+    pub(super) used: Used,
+    /// The first of its family, if it is a branch.
+    pub(super) root: Option<u32>,
+    /// Process that it was copied from, until it has proved to be that.
+    pub(super) parent_pid: Option<i32>,
+    /// Live branches of the whole family, for the first of it.
+    pub(super) branches: u32,
+    /// Its session is over, but branches live in its namespace.
+    pub(super) lingers: bool,
+}
+
+impl Worker {
+    pub(super) fn new(ends: Ends, profile: usize) -> Self {
+        Self {
+            ends: Arc::new(ends),
+            pidfd: None,
+            pid: None,
+            profile,
+            session: None,
+            sequence: 0,
+            reader: FrameReader::default(),
+            unsent: Vec::new(),
+            call: None,
+            closed_until: None,
+            exit: None,
+            cpu_seen: None,
+            cpu_at_start: None,
+            used: Used::default(),
+            root: None,
+            parent_pid: None,
+            branches: 0,
+            lingers: false,
+        }
+    }
+
+    /// A session begins: what was used before is the pool's.
+    pub(super) fn begin(&mut self, session: u64) {
+        self.session = Some(session);
+        self.cpu_seen = self.pid.and_then(process::cpu_ns_of);
+        self.cpu_at_start = self.cpu_seen;
+    }
+
+    /// CPU seconds since the last look, which this becomes.
+    pub(super) fn look(&mut self) -> Option<f64> {
+        let now = self.pid.and_then(process::cpu_ns_of)?;
+        let before = self.cpu_seen.replace(now);
+        self.used.cpu_ns = self.cpu_at_start.map(|start| now.saturating_sub(start));
+        Some(now.saturating_sub(before?) as f64 / 1e9)
+    }
+
+    /// The reply for a worker that computes while nobody has asked it anything: it has answered
+    /// before it was done, or a thread of it goes on.
+    pub(super) fn ran_between_calls(&self) -> Option<Reply> {
+        const MOST: u64 = 50_000_000; // nanoseconds; giving memory back takes some
+        let now = self.pid.and_then(process::cpu_ns_of)?;
+        let spent = now.saturating_sub(self.cpu_seen?);
+        (self.session.is_some() && self.call.is_none() && spent > MOST).then(|| {
+            let detail = format!("ran {:.3} s between calls", spent as f64 / 1e9);
+            Reply::failed(Outcome::ProtocolViolation, detail)
+        })
+    }
+
+    /// What it used, with what the kernel tells now.
+    pub(super) fn account(&self) -> Used {
+        let mut used = self.used;
+        let Some(pid) = self.pid else { return used };
+        let now = process::cpu_ns_of(pid);
+        let since = now.zip(self.cpu_at_start);
+        used.cpu_ns = since.map_or(used.cpu_ns, |(now, start)| Some(now.saturating_sub(start)));
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let kib = |text: &str, key: &str| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.trim().trim_end_matches("kB").trim().parse().ok()
+        };
+        if let Some(status) = read("status") {
+            used.peak_rss_bytes = kib(&status, "VmHWM:").map(|k| k * 1024);
+        }
+        if let Some(maps) = read("smaps_rollup") {
+            let dirty = kib(&maps, "Private_Dirty:").zip(kib(&maps, "Private_Clean:"));
+            used.private_bytes = dirty.map(|(dirty, clean)| (dirty + clean) * 1024);
+        }
+        if let Some(stat) = read("stat") {
+            // After the name, which may hold anything, come state, ppid and so on.
+            let fields: Vec<_> = stat.rsplit(')').next().unwrap_or("").split(' ').collect();
+            let number = |at: usize| fields.get(at).and_then(|f| f.parse::<u64>().ok());
+            used.faults = number(8).zip(number(10));
+        }
+        used
+    }
+
+    /// What its closed pipe means when nobody tells the cause.
+    pub(super) fn closed_reply(&self) -> Reply {
+        if let Some((status, over_memory)) = self.exit {
+            return exit_reply(status, over_memory);
+        }
+        if self.root.is_some() {
+            return Reply::failed(Outcome::Crashed, "the branch ended by itself");
+        }
+        Reply::failed(Outcome::ProtocolViolation, "the worker closed its pipe")
+    }
+}

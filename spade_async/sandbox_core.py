@@ -1,0 +1,119 @@
+"""What both facades of the jail share: the native core, its figures, its faults.
+
+The only place that imports the compiled module, besides the choice of another backend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from spade_async import _sandbox_rs
+from spade_async.errors import SandboxBusy, SandboxError
+from spade_async.sandbox_policy import SandboxPolicy, limits_text
+from spade_async.sandbox_records import Event, Resources
+from spade_async.types import CallReport, Outcome, Reply
+
+RESET, STEP, HINT, PING = 1, 2, 3, 5
+NOT_STARTED = Reply(Outcome.FINISHED, detail="not loaded yet")
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+@contextlib.contextmanager
+def faults() -> Iterator[None]:
+    """Turn faults of the native core into ours."""
+    try:
+        yield
+    except _sandbox_rs.JailBusy as cause:
+        raise SandboxBusy(str(cause)) from None
+    except _sandbox_rs.JailError as cause:
+        raise SandboxError(str(cause)) from None
+
+
+def reply_of(answer: tuple[Any, ...]) -> Reply:
+    """A completion of the native core as a record."""
+    outcome, text, reward, terminated, truncated, detail, wall_s, cpu_s, num_bytes = answer
+    report = CallReport(wall_s, cpu_s, num_bytes)
+    return Reply(_OUTCOMES[outcome], text, reward, terminated, truncated, detail, report)
+
+
+def outcome_of(done: Any) -> Reply | SandboxError:
+    """A completion as data: the reply, or the fault that took its place."""
+    return SandboxError(done) if isinstance(done, str) else reply_of(done)
+
+
+def value_of(done: Any) -> Reply:
+    """A completion as a reply.
+
+    Raises:
+        SandboxError: a fault of ours took its place.
+    """
+    if isinstance(done, str):
+        raise SandboxError(done)
+    return reply_of(done)
+
+
+class PoolBase:
+    """Policy, native core and figures of one pool."""
+
+    _blocking: bool
+
+    def __init__(
+        self, policy: SandboxPolicy | None = None, *, _without: frozenset[str] = frozenset()
+    ) -> None:
+        self.policy = policy if policy is not None else SandboxPolicy()
+        self._profiles = {name: at for at, name in enumerate(self.policy.profile_names)}
+        self._limits = limits_text(self.policy, _sandbox_rs.__file__, _without, self._blocking)
+        self._core: Any = None
+        self._closed = False
+
+    def _new_core(self) -> Any:
+        with faults():
+            return _sandbox_rs.Core(self._limits)
+
+    def _started(self) -> Any:
+        if self._core is None:
+            state = "closed; start a new one" if self._closed else "not started; enter it first"
+            raise SandboxError(f"sandbox pool is {state}")
+        return self._core
+
+    def _profile(self, name: str | None) -> int:
+        """Number of a profile of this pool; None takes the first."""
+        if name is None:
+            return 0
+        if name not in self._profiles:
+            known = ", ".join(self._profiles)
+            raise ValueError(
+                f"profile {name!r} is not one of this pool's ({known}): name it in "
+                "SandboxPolicy(profiles=...)"
+            )
+        return self._profiles[name]
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """Level and layers that hold on this machine, each found out by doing it."""
+        capabilities: dict[str, Any] = self._started().capabilities()
+        return capabilities
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the start (by outcome too) and the gauges live, spare, waiting."""
+        return dict(self._started().stats())
+
+    def drain_latencies(self) -> list[float]:
+        """Wall seconds of each call since the last drain; at most 65,536 are kept."""
+        latencies: list[float] = self._started().drain_latencies()
+        return latencies
+
+    def events(self) -> list[Event]:
+        """What happened since the last look; the newest 4,096 are kept."""
+        return [Event(*event) for event in self._started().drain_events()]
+
+
+def resources_of(core: Any, session: int | None) -> Resources | None:
+    """What a session has used; None when it has no worker."""
+    if session is None or core is None:
+        return None
+    with faults():
+        used = core.used(session)
+    return None if used is None else Resources(**used)

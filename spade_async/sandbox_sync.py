@@ -1,0 +1,238 @@
+"""The synchronous front of the jail: the calling thread talks to the worker itself.
+
+The interpreter is free for other threads during a call, and Ctrl-C ends it (and its worker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from spade_async.errors import SandboxError
+from spade_async.sandbox_core import (
+    HINT,
+    NOT_STARTED,
+    PING,
+    RESET,
+    STEP,
+    PoolBase,
+    faults,
+    outcome_of,
+    resources_of,
+    value_of,
+)
+from spade_async.sandbox_policy import check_seed, check_text
+from spade_async.sandbox_records import Resources
+from spade_async.types import Reply
+
+
+class SyncPool(PoolBase):
+    """Workers for plain threads: ``with SyncPool(policy) as pool``."""
+
+    _blocking = True
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start broker and templates; about half a second. Once per pool.
+
+        Raises:
+            SandboxError: a layer that must hold is missing, or the machinery cannot start.
+        """
+        if self._core is not None or self._closed:
+            raise SandboxError("sandbox pool was already started; make a new one")
+        self._core = self._new_core()
+
+    def close(self) -> None:
+        """End every session and process; returns when none is left. Idempotent."""
+        core, self._core, self._closed = self._core, None, True
+        if core is not None:
+            core.close()
+
+    def session(
+        self, source: str, seed: int, *, profile: str | None = None, forkable: bool = False
+    ) -> SyncSession:
+        """A fresh worker for one source and seed; entering it acquires and loads.
+
+        Raises:
+            ValueError: the source or the seed cannot be sent, or the pool has no such profile.
+        """
+        check_text("source", source, self.policy.source_bytes)
+        return SyncSession(self, source, check_seed(seed), self._profile(profile), forkable)
+
+    def step_many(self, steps: Iterable[tuple[SyncSession, str]]) -> list[Reply | SandboxError]:
+        """One step each on many sessions; all are sent before the first answer is read.
+
+        Returns the answers in the order of `steps`. An entry that failed by a fault of ours is
+        that `SandboxError`; what untrusted code did is a reply as ever.
+
+        Raises:
+            ValueError: a text cannot be sent, or a session occurs twice; nothing was sent then.
+        """
+        calls = []
+        for session, text in steps:
+            check_text("action", text, self.policy.action_bytes)
+            calls.append((session._open_number(), text))
+        if len({number for number, _ in calls}) < len(calls):
+            raise ValueError("step_many: a session occurs twice; step it once per call")
+        with faults():
+            done = self._started().step_many(calls)
+        return [outcome_of(one) for one in done]
+
+    def source_template(self, source: str, *, profile: str | None = None) -> SyncSourceTemplate:
+        """Parse and construct a source once; episodes are forked from it.
+
+        What the source does before the fork (module level, constructor) all its episodes share,
+        the objects it made included; `random` is seeded anew in each.
+        """
+        return SyncSourceTemplate(self.session(source, 0, profile=profile, forkable=True))
+
+
+class SyncSession:
+    """One episode's worker. Use as ``with pool.session(source, seed) as session``.
+
+    After the worker is dead or the load failed, every call returns that same terminal reply.
+    """
+
+    loaded: Reply
+    """Outcome of executing the source and constructing the environment."""
+
+    def __init__(
+        self, pool: SyncPool, source: str, seed_hex: str, profile: int, forkable: bool
+    ) -> None:
+        self.loaded = NOT_STARTED
+        self._pool, self._seed_hex = pool, seed_hex
+        self._plan: tuple[str, str, int, bool] = (source, seed_hex, profile, forkable)
+        self._parent: SyncSession | None = None
+        self._over: Reply | None = None
+        self._number: int | None = None
+
+    def __enter__(self) -> Self:
+        if self._parent is None:
+            self._open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        if self._number is not None:
+            raise SandboxError("a session is entered once; make a new one")
+        with faults():
+            self._number, done = self._pool._started().open_now(*self._plan)
+        try:
+            self.loaded = value_of(done)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_number(self) -> int:
+        if self._number is None:
+            raise SandboxError("the session is not open; enter it first")
+        return self._number
+
+    def _call(self, kind: int, body: str) -> Reply:
+        if self._over is not None:
+            return self._over
+        number = self._open_number()
+        with faults():
+            done = self._pool._started().call_now(number, kind, body)
+        return value_of(done)
+
+    def reset(self, seed: int | None = None) -> Reply:
+        """Start an episode; `seed` None takes the session's."""
+        return self._call(RESET, self._seed_hex if seed is None else check_seed(seed))
+
+    def step(self, text: str) -> Reply:
+        """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""
+        check_text("action", text, self._pool.policy.action_bytes)
+        return self._call(STEP, text)
+
+    def hint(self) -> Reply:
+        """The privileged hint in `observation`; "" with detail "no hint" when there is none."""
+        return self._call(HINT, "")
+
+    def ping(self) -> Reply:
+        """Nothing, answered by the worker: tells that it lives and how far away it is."""
+        return self._call(PING, "")
+
+    def fork(self, seed: int | None = None) -> SyncSession:
+        """A copy of the live episode, an open session of its own; close it like any other.
+
+        Everything the environment has made so far is copied; nothing is shared afterwards but the
+        memory limit of the family and its fate: when the first session of a family dies by its own
+        doing, so do the copies. Closing it does not end them.
+
+        Args:
+            seed: seeds `random` and `numpy.random` of the copy; None goes on with copied state.
+
+        Raises:
+            SandboxError: the session was not opened with `forkable=True`, or the jail failed.
+            SandboxBusy: no room for another session.
+        """
+        number = self._open_number()
+        copy = SyncSession(self._pool, *self._plan)
+        copy._parent = self
+        if seed is not None:
+            copy._seed_hex = check_seed(seed)
+        with faults():
+            copied, done = self._pool._started().fork_now(
+                number, "" if seed is None else copy._seed_hex
+            )
+        copy.loaded = value_of(done)
+        if copied == number:
+            copy._over = copy.loaded  # the session itself is over: there was nothing to copy
+        else:
+            copy._number = copied
+        return copy
+
+    def cancel(self) -> None:
+        """End the worker now, from any thread; a call in flight raises `SandboxError`."""
+        core: Any = self._pool._core
+        if self._number is not None and core is not None:
+            with faults():
+                core.cancel(self._number)
+
+    def resources(self) -> Resources | None:
+        """What the session has used so far; None once its worker is gone."""
+        return resources_of(self._pool._core, self._number)
+
+    def close(self) -> None:
+        """Give the worker up. Never waits for the untrusted code. Idempotent."""
+        number, self._number = self._number, None
+        core = self._pool._core
+        if number is not None and core is not None:
+            with faults():
+                core.release(number)
+
+
+class SyncSourceTemplate:
+    """A source that is parsed and constructed once: ``with pool.source_template(source) as t``."""
+
+    def __init__(self, root: SyncSession) -> None:
+        self._root = root
+
+    @property
+    def loaded(self) -> Reply:
+        """Outcome of executing the source and constructing the environment, once for all."""
+        return self._root.loaded
+
+    def __enter__(self) -> Self:
+        self._root.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def session(self, seed: int) -> SyncSession:
+        """An episode: a fork of the template, seeded. It is open; close it or use ``with``."""
+        return self._root.fork(seed)
+
+    def close(self) -> None:
+        """Give the template up; episodes forked from it go on. Idempotent."""
+        self._root.close()
