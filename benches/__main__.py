@@ -69,7 +69,10 @@ def main() -> int:
         # The jail's files are read by key (`limit_us.F`), so their figures lie at the top.
         facts |= result if "limit_us" in result or "memory_kib" in result else {"result": result}
         options.json.write_text(json.dumps(facts, indent=2) + "\n")
-    return 0
+    broken: list[str] = bench.failures(result) if hasattr(bench, "failures") else []
+    for line in broken:
+        print(line, file=sys.stderr)
+    return 1 if broken else 0
 
 
 def _cpu_model() -> str:

@@ -90,6 +90,14 @@ def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"missing": f"failed: {type(error).__name__}: {error}"[:300]}
 
 
+def failures(result: dict[str, Any]) -> list[str]:
+    """Figures that broke, as opposed to those that are not there."""
+    parts = {**result["episodes"], **result["memory"]}
+    parts |= {name: result.get(name, {}) for name in ("scaling", "beside_torch", "density")}
+    found = {name: part.get("missing", "") for name, part in parts.items()}
+    return [f"{name}: {why}" for name, why in found.items() if why.startswith("failed: ")]
+
+
 def _seconds(plan: Plan) -> float:
     return 2.0 if plan.quick else 30.0
 

@@ -87,6 +87,12 @@ def listed(row: Row) -> dict[str, Any]:
     }
 
 
+def failures(result: dict[str, Any]) -> list[str]:
+    """Rungs that broke, as opposed to those that are not there."""
+    rows = [f"{row['label']}: {row['missing']}" for row in result["rows"] if row["missing"]]
+    return [row for row in rows if ": failed: " in row] + episodes.failures(result)
+
+
 def table(result: dict[str, Any]) -> str:
     """The ladder, the ratios, episodes and memory as text."""
     lines = [f"{'microseconds':<44}{'median':>10}{'p10':>10}{'p99':>11}{'n':>7}"]

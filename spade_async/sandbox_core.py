@@ -11,6 +11,7 @@ from typing import Any
 
 from spade_async import _sandbox_rs
 from spade_async.errors import SandboxBusy, SandboxError
+from spade_async.jail_backends import make_core
 from spade_async.sandbox_policy import SandboxPolicy, limits_text
 from spade_async.sandbox_records import Event, Resources
 from spade_async.types import CallReport, Outcome, Reply
@@ -70,7 +71,7 @@ class PoolBase:
 
     def _new_core(self) -> Any:
         with faults():
-            return _sandbox_rs.Core(self._limits)
+            return make_core(self.policy, self._limits, _sandbox_rs)
 
     def _started(self) -> Any:
         if self._core is None:

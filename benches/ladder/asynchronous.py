@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from benches.ladder.native import SEED, policy
+from benches.ladder.native import PAUSE_S, SEED, policy
 from benches.ladder.plan import Plan
 from benches.ladder.row import Row, Unavailable, absent
 from benches.ladder.workload import moves
@@ -41,6 +41,7 @@ class Rungs:
         self._session = self._pool.session(self._plan.source, SEED)
         await self._session.__aenter__()
         await _played(self._session)
+        await self._rest()
 
     async def _close(self) -> None:
         await self._session.close()
@@ -67,16 +68,19 @@ class Rungs:
         return self._runner.run(self._first_reply())
 
     async def _first_reply(self) -> list[float]:
-        times = []
-        for _ in range(self._plan.per_turn):
-            while self._pool.stats()["spare"] < 4:  # noqa: ASYNC110 - the pool has no event for it
-                await asyncio.sleep(0.0005)
-            await asyncio.sleep(0.0015)
-            begun = time.perf_counter()
-            async with self._pool.session(self._plan.source, SEED) as session:
-                await _played(session)
-                times.append((time.perf_counter() - begun) * 1e6)
-        return times
+        begun = time.perf_counter()
+        async with self._pool.session(self._plan.source, SEED) as session:
+            await _played(session)
+            taken = (time.perf_counter() - begun) * 1e6
+        await self._rest()
+        return [taken]
+
+    async def _rest(self) -> None:
+        """Wait until the spares are full and the ended worker is gone."""
+        await asyncio.sleep(PAUSE_S)
+        while self._pool.stats()["spare"] < 4:  # noqa: ASYNC110 - the pool has no event for it
+            await asyncio.sleep(0.0005)
+        await asyncio.sleep(PAUSE_S)
 
 
 def rows(stack: ExitStack, plan: Plan) -> list[Row]:
@@ -87,7 +91,10 @@ def rows(stack: ExitStack, plan: Plan) -> list[Row]:
     }
     try:
         rungs = Rungs(stack, plan)
-    except Unavailable as reason:
-        return [absent(key, label, str(reason)) for key, label in keys.items()]
+    except Unavailable as cause:
+        return [absent(key, label, str(cause)) for key, label in keys.items()]
+    except Exception as error:
+        reason = f"failed: {type(error).__name__}: {error}"[:300]
+        return [absent(key, label, reason) for key, label in keys.items()]
     takers: tuple[Callable[[], Sequence[float]], ...] = (rungs.steps, rungs.first_reply)
     return [Row(key, keys[key], take) for key, take in zip(keys, takers, strict=True)]

@@ -129,7 +129,6 @@ class Sandlock:
 def rows(stack: ExitStack, plan: Plan) -> list[Row]:
     """nsjail twice, bubblewrap, sandlock, a plain process."""
     made: list[Row] = []
-    every = 1 if plan.quick else 3
 
     def started(key: str, label: str, find: Callable[[], Callable[[], float]]) -> None:
         try:
@@ -137,7 +136,7 @@ def rows(stack: ExitStack, plan: Plan) -> list[Row]:
         except Unavailable as reason:
             made.append(absent(key, label, str(reason)))
             return
-        made.append(Row(key, label, lambda: [once() for _ in range(2)], every))
+        made.append(Row(key, label, lambda: [once() for _ in range(2)], plan.every))
 
     def wrapping(
         wrap: Callable[[list[str]], tuple[list[str], dict[str, str]]],

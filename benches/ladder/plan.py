@@ -28,18 +28,18 @@ class Plan:
 
     @property
     def num_rounds(self) -> int:
-        """Turns of the cheap rungs."""
-        return 3 if self.quick else 60
+        """Turns: one sample each of the rungs as long as an episode's start."""
+        return 6 if self.quick else 300
+
+    @property
+    def every(self) -> int:
+        """Rounds between two turns of the rungs that start a whole process."""
+        return 3 if self.quick else 10
 
     @property
     def num_live(self) -> int:
         """Sessions alive at once in the rungs over many."""
         return 200
-
-    @property
-    def per_turn(self) -> int:
-        """Samples of an episode-sized rung per turn."""
-        return 2 if self.quick else 6
 
     @property
     def steps_per_turn(self) -> int:

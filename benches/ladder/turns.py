@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Sequence
 
 from benches.ladder.row import Row
 
 
 def play(rows: Sequence[Row], num_rounds: int) -> None:
-    """Round-robin over the rungs; the order turns round every second round."""
+    """Round-robin over the rungs, each round in another order: none always follows the same one."""
     for row in rows:
         row.turn()  # warms caches; not counted
         row.samples.clear()
+    order, chance = list(rows), random.Random(0)
     gc.collect()
     gc.disable()
     try:
         for number in range(num_rounds):
-            order = rows if number % 2 == 0 else rows[::-1]
+            chance.shuffle(order)
             for row in order:
                 if number % row.every == 0:
                     row.turn()

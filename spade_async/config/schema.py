@@ -151,6 +151,10 @@ class GeneratorConfig(Section):
 class SandboxConfig(Section):
     """The jail for generated code."""
 
+    backend: Literal["native", "nsjail", "subprocess"] = "native"
+    """What confines the code; see docs/backends.md."""
+    allow_unsafe: bool = False
+    """Has to be spelled out for `subprocess`, which does not confine."""
     level: Literal["auto", "strict"] = "auto"
     workers: int = Field(32, ge=1, le=4096)
     spares: int = Field(8, ge=0, le=1024)
@@ -262,6 +266,12 @@ class Config(Section):
             raise ValueError(
                 f"max_new_tokens={longest} does not fit model.max_context_tokens="
                 f"{self.model.max_context_tokens}: raise the context or lower the token limit"
+            )
+        if self.sandbox.backend == "subprocess" and not self.sandbox.allow_unsafe:
+            raise ValueError(
+                'sandbox.backend="subprocess" runs model-written code without a jail: it can read, '
+                'delete and send whatever this user can. Use "native" or "nsjail", or spell out '
+                "sandbox.allow_unsafe=true"
             )
         if self.regret.out_of_reach_at >= self.regret.mastered_at:
             raise ValueError(

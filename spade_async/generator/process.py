@@ -90,6 +90,8 @@ def sandbox_policy(config: Config) -> SandboxPolicy:
     """The jail's limits from the configuration."""
     sandbox = config.sandbox
     return SandboxPolicy(
+        backend=sandbox.backend,
+        allow_unsafe=sandbox.allow_unsafe,
         level=sandbox.level,
         num_workers=sandbox.workers,
         spares=max(1, sandbox.spares),

@@ -145,6 +145,8 @@ def test_nothing_pickles() -> None:
         for name, path in modules()
         for imported in imports(path)
         if imported.partition(".")[0] in {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+        # Runs in the interpreter of the children, never in ours.
+        and name != "jail_backends.look"
     ]
     assert wrong == []
 

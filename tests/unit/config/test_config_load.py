@@ -165,3 +165,14 @@ def test_digest_ignores_the_number_of_steps_and_nothing_else() -> None:
     assert digest(base) != digest(other)
     assert differences(base, longer) == []
     assert differences(base, other) == ["run.seed: 17 -> 18"]
+
+
+def test_code_without_a_jail_must_be_spelled_out(file: Path) -> None:
+    (line,) = problems(file, "sandbox.backend=subprocess")
+    assert "without a jail" in line
+    assert "sandbox.allow_unsafe=true" in line
+    config = resolve(file, ["sandbox.backend=subprocess", "sandbox.allow_unsafe=true"])
+    assert config.sandbox.backend == "subprocess"
+    (line,) = problems(file, "sandbox.backend=docker")
+    assert "native" in line
+    assert "nsjail" in line

@@ -1,0 +1,204 @@
+"""The same pool from every backend: many sessions, a bounded queue, ends that leave nothing."""
+
+import concurrent.futures
+import os
+import threading
+import time
+
+import pytest
+
+from spade_async.errors import SandboxBusy, SandboxError
+from spade_async.sandbox import SyncPool
+from tests.backends.policies import BACKENDS, GUESS, policy
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.parametrize("backend", BACKENDS, indirect=True),
+]
+
+
+def test_thirty_sessions_at_once_do_not_mix(backend):
+    def play(seed: int) -> tuple[str, bool]:
+        with own.session(GUESS, seed) as session:
+            assert session.reset().ok
+            secret = session.hint().observation
+            return secret, session.step(secret).terminated
+
+    with SyncPool(policy(backend, num_workers=30, wall_s_per_call=60, load_wall_s=60)) as own:
+        with concurrent.futures.ThreadPoolExecutor(30) as threads:
+            results = list(threads.map(play, range(30)))
+        assert own.stats()["acquired"] == 30
+    assert all(ended for _, ended in results)
+    assert len({secret for secret, _ in results}) == 30
+
+
+def test_a_full_queue_is_typed_and_passes(backend):
+    with SyncPool(policy(backend, num_workers=1, spares=1, queue=1)) as own:
+        first = own.session(GUESS, 0)
+        first.__enter__()
+        waiter = own.session(GUESS, 1)
+        thread = threading.Thread(target=waiter.__enter__)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while own.stats()["waiting"] != 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with pytest.raises(SandboxBusy, match="queue is full: 1 sessions"):
+            own.session(GUESS, 2).__enter__()
+        assert own.stats()["busy"] == 1
+        first.close()
+        thread.join(30)
+        assert waiter.loaded.ok
+        waiter.close()
+
+
+def test_closing_the_pool_during_a_call_is_a_fault_of_that_call(backend):
+    own = SyncPool(policy(backend, wall_s_per_call=60, cpu_s_per_call=60))
+    own.start()
+    source = "class AEnv:\n def reset(self, s):\n  import time; time.sleep(1000)\n"
+    session = own.session(source, 0)
+    session.__enter__()
+    seen: list[str] = []
+
+    def call() -> None:
+        with pytest.raises(SandboxError) as fault:
+            session.reset()
+        seen.append(str(fault.value))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    time.sleep(0.3)
+    own.close()
+    thread.join(30)
+    assert seen
+    assert "closed" in seen[0]
+    with pytest.raises(SandboxError, match="closed"):
+        own.session(GUESS, 0).__enter__()
+
+
+def test_closing_a_session_during_its_call_ends_the_child(backend):
+    with SyncPool(policy(backend, wall_s_per_call=60, cpu_s_per_call=60)) as own:
+        source = "class AEnv:\n def reset(self, s):\n  import time; time.sleep(1000)\n"
+        session = own.session(source, 0)
+        session.__enter__()
+        seen: list[str] = []
+
+        def call() -> None:
+            with pytest.raises(SandboxError) as fault:
+                session.reset()
+            seen.append(str(fault.value))
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        time.sleep(0.3)
+        session.close()
+        thread.join(30)
+        assert seen
+        assert own.stats()["live"] == 0
+        with own.session(GUESS, 0) as other:
+            assert other.reset().ok
+
+
+def test_a_second_call_in_flight_is_a_fault(backend):
+    with SyncPool(policy(backend)) as own:
+        core = own._core
+        session = core.open("class AEnv:\n def reset(self, s):\n  while True: pass\n", "0")
+        assert core.wait(session)[0] == "finished"
+        operation = core.call(session, 1, "0")
+        with pytest.raises(Exception, match="in flight"):
+            core.call(session, 1, "0")
+        assert core.wait(operation)[0] == "timed_out"
+        core.release(session)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_cannot_use_the_pool_and_the_parent_still_can(pool):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            pool.session(GUESS, 0).__enter__()
+            os.write(writer, b"used")
+        except SandboxError as fault:
+            os.write(writer, str(fault).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    said = os.read(reader, 1000).decode()
+    os.close(reader)
+    os.waitpid(pid, 0)
+    assert "must start its own pool" in said
+    with pool.session(GUESS, 0) as session:
+        assert session.reset().ok
+
+
+def test_a_hundred_sessions_leave_nothing_behind(pool, family):
+    def play(count: int) -> None:
+        for seed in range(count):
+            with pool.session(GUESS, seed) as session:
+                assert session.reset().ok
+
+    def settle() -> tuple[int, int]:
+        """Descriptors and descendants once the spares are full again and nothing dies."""
+        deadline, last = time.monotonic() + 30, (-1, -1)
+        while time.monotonic() < deadline:
+            time.sleep(0.3)
+            now = len(os.listdir("/proc/self/fd")), len(family(os.getpid()))
+            if now == last and pool.stats()["spare"] == 2:
+                return now
+            last = now
+        return last
+
+    play(3)
+    before = settle()
+    play(100)
+    after = settle()
+    assert after == before, "(descriptors, processes) before and after"
+
+
+def test_the_environment_of_the_host_is_not_inherited(step, monkeypatch, backend):
+    monkeypatch.setenv("SPADE_SENTINEL", "sentinel-7f3a")
+    with SyncPool(policy(backend)) as own:
+        reply = step("import os\nreturn repr(dict(os.environ)), 1, True, False, {}", on=own)
+    assert reply.ok
+    assert "sentinel" not in reply.observation
+    assert set(eval(reply.observation)) <= {
+        "PYTHONHASHSEED", "LC_ALL", "LC_CTYPE", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+        "PYTHON_DISABLE_REMOTE_DEBUG", "TZ",
+    }  # fmt: skip
+
+
+def test_an_extra_module_is_there_when_asked_for_and_seeded(backend):
+    pytest.importorskip("numpy")
+    source = (
+        "class AEnv:\n def reset(self, seed):\n"
+        "  b = np.linalg.solve(np.eye(200) * 2, np.ones(200))\n"
+        "  return repr((np.random.rand(3).tolist(), float(b.sum()))), {}\n"
+        " def step(self, action): return 'x', np.float32(0.5), np.bool_(True), False, {}\n"
+    )
+    texts = []
+    # 150 MiB: the interpreter with numpy is the base, what it allocates later comes on top.
+    own = policy(backend, imports=("numpy",), memory_bytes=150 << 20, cpu_s_per_call=5)
+    with SyncPool(own) as numpy_pool:
+        for seed in (5, 5, 6):
+            with numpy_pool.session(source, seed) as session:
+                reply = session.reset()
+                assert reply.ok, reply
+                texts.append(reply.observation)
+                reply = session.step("x")
+                assert (reply.reward, reply.terminated) == (0.5, True)
+    assert texts[0] == texts[1] != texts[2]
+    # numpy.random.seed(5); numpy.random.rand() gives 0.22199317108973948
+    assert texts[0].startswith("([0.22199317108973948, ")
+
+
+def test_a_module_that_is_missing_is_a_fault_at_start(backend):
+    with pytest.raises(SandboxError, match="no_such_module"):
+        SyncPool(policy(backend, imports=("no_such_module",))).start()
+
+
+def test_an_interpreter_that_is_missing_is_a_fault_at_start(backend):
+    with pytest.raises(SandboxError, match="python"):
+        SyncPool(policy(backend, python="/nonexistent/python")).start()
+    with pytest.raises(SandboxError, match="python"):
+        SyncPool(policy(backend, python="/bin/true")).start()
