@@ -111,7 +111,7 @@ def _try_imports(python: str, paths: list[str], packages: Sequence[str]) -> None
 
 
 def _run(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8"}
+    environment = {"LC_ALL": "C.UTF-8"}  # as poor as that of a template: no PATH for a shim
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=seconds, cwd="/",
