@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from spade_async.sandbox import SandboxPolicy, SyncPool
+from spade_async.sandbox_profiles import Profile
 from spade_async.types import Outcome, Reply
 
 pytestmark = [
@@ -29,7 +30,15 @@ NUM_CALLS = 520
 UNFILTERED = (335, 336)
 # Calls that end or split the worker when they pass.
 ENDING = ("exit", "exit_group", "rt_sigreturn", "clone")
-TIERS = [()]
+# "fork" is no tier of a profile: a forkable worker has it.
+TIERS = [
+    (),
+    ("files",),
+    ("asyncio",),
+    ("threads",),
+    ("fork",),
+    ("files", "asyncio", "threads", "fork"),
+]
 
 Call = tuple[int, tuple[int, ...]]
 NONSENSE = (-1,) * 6
@@ -118,19 +127,26 @@ class AEnv:
 
 @pytest.fixture(scope="module", params=TIERS, ids=lambda tiers: "+".join(("compute", *tiers)))
 def raw(request: pytest.FixtureRequest) -> Iterator[tuple[SyncPool, tuple[str, ...]]]:
+    tiers = request.param
+    has_files = "files" in tiers
+    profile = Profile(
+        "probe", packages=("ctypes",), tiers=tuple(t for t in tiers if t != "fork"),
+        files_bytes=1 << 20 if has_files else 0, files_inodes=16 if has_files else 0,
+        pids=4 if "threads" in tiers else 1,
+    )  # fmt: skip
     policy = SandboxPolicy(
-        num_workers=1, spares=1, imports=("ctypes",), source_bytes=1 << 20,
+        num_workers=1, spares=1, profiles=(profile,), source_bytes=1 << 20,
         wall_s_per_call=20, cpu_s_per_call=10,
     )  # fmt: skip
     with SyncPool(policy) as pool:
-        yield pool, request.param
+        yield pool, tiers
 
 
 def make(raw: tuple[SyncPool, tuple[str, ...]], calls: list[Call]) -> Reply:
     """Make the calls in a fresh worker; the observation lists their error numbers."""
-    pool, _ = raw
+    pool, tiers = raw
     source = f"CALLS = {json.dumps(calls)!r}\n{SOURCE}"
-    with pool.session(source, 0) as session:
+    with pool.session(source, 0, forkable="fork" in tiers) as session:
         assert session.loaded.ok, session.loaded
         return session.reset()
 
