@@ -106,14 +106,20 @@ def report(run: Run, json_output: Json = False) -> None:
 
 
 @app.command()
-def doctor(json_output: Json = False) -> None:
-    """Check this machine by trying: each jail layer, torch, CUDA, vLLM, disk, shared memory.
+def doctor(
+    json_output: Json = False,
+    profiles: Annotated[
+        Path | None, typer.Option(help="TOML file of jail profiles to try as well.")
+    ] = None,
+) -> None:
+    """Check this machine by trying: jail layers and profiles, torch, CUDA, vLLM, disk, memory.
 
     Exit code 0 when a training run is possible; each thing that is missing comes with its remedy.
     """
     from spade_async.commands import doctor as command
 
-    raise typer.Exit(command.doctor(as_json=json_output, console=Console()))
+    code = command.doctor(as_json=json_output, console=Console(), profiles=profiles)
+    raise typer.Exit(code)
 
 
 @config_app.command("show")

@@ -52,11 +52,19 @@ class Finding:
     """What to do when it is missing."""
 
 
-def examine() -> list[Finding]:
-    """Try everything; a check that breaks is a finding, never an exception."""
+def examine(profiles: Path | None = None) -> list[Finding]:
+    """Try everything; a check that breaks is a finding, never an exception.
+
+    Args:
+        profiles: TOML file with profiles of the jail, to be tried besides the built-in ones.
+    """
     findings: list[Finding] = []
+
+    def _profiles() -> list[Finding]:
+        return profile_findings(profiles)
+
     checks: tuple[Callable[[], list[Finding]], ...] = (
-        _python, _jail, _torch, _vllm, _shared_memory, _disk, _sqlite,
+        _python, _jail, _profiles, _torch, _vllm, _shared_memory, _disk, _sqlite,
     )  # fmt: skip
     for check in checks:
         try:
@@ -67,9 +75,9 @@ def examine() -> list[Finding]:
     return findings
 
 
-def doctor(*, as_json: bool, console: Console) -> int:
+def doctor(*, as_json: bool, console: Console, profiles: Path | None = None) -> int:
     """Print the findings. Returns 0 when a training run is possible, else 1."""
-    findings = examine()
+    findings = examine(profiles)
     missing = [f for f in findings if f.needed and not f.ok]
     if as_json:
         found = [asdict(f) for f in findings]
@@ -124,6 +132,27 @@ def jail_findings(capabilities: dict[str, Any]) -> list[Finding]:
         detail = layer["detail"] or ("holds" if layer["ok"] else "does not hold here")
         shown = name.replace("_", " ")
         findings.append(Finding(f"jail: {shown}", layer["ok"], False, detail, layer["remedy"]))
+    return findings
+
+
+def profile_findings(path: Path | None) -> list[Finding]:
+    """One finding per pair of interpreter and packages that a profile of the jail names."""
+    from spade_async.sandbox_profiles import builtin_profiles, check_profile, load_profiles
+
+    try:
+        own = load_profiles(path) if path is not None else {}
+    except ValueError as error:
+        return [Finding("jail profiles", False, True, str(error), f"correct {path}")]
+    findings, tried = [], set()
+    for record in (*builtin_profiles().values(), *own.values()):
+        pair = (record.python, record.packages)
+        if pair in tried or pair == ("", ()):  # the jail's own start has tried the bare one
+            continue
+        tried.add(pair)
+        found = check_profile(record)
+        needed = record.name in own
+        name = f"jail profile {record.name}"
+        findings.append(Finding(name, found.ok, needed, found.detail, found.remedy))
     return findings
 
 

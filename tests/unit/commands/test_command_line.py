@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from spade_async import cli
-from spade_async.commands.doctor import jail_findings
+from spade_async.commands.doctor import jail_findings, profile_findings
 
 RUNNER = CliRunner()
 NANO = str(Path(__file__).parents[3] / "configs" / "nano.toml")
@@ -89,3 +89,17 @@ def test_each_jail_layer_is_a_finding_with_its_remedy() -> None:
     assert (namespace.ok, namespace.needed, namespace.remedy) == (
         False, False, "allow user namespaces",
     )  # fmt: skip
+
+
+def test_doctor_tries_the_profiles_of_a_file_and_names_a_bad_one(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[good]\npackages = ["json"]\n[bad]\npackages = ["no_such_module"]\n')
+    found = {finding.name: finding for finding in profile_findings(path)}
+    assert found["jail profile good"].ok
+    bad = found["jail profile bad"]
+    assert (bad.ok, bad.needed) == (False, True)
+    assert "no_such_module" in bad.detail
+    assert "pip install" in bad.remedy
+    path.write_text("[a]\npackges = []\n")
+    (wrong,) = profile_findings(path)
+    assert "did you mean 'packages'" in wrong.detail
