@@ -5,68 +5,31 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 
 from spade_async.errors import SandboxError
-from spade_async.sandbox import SandboxPolicy, SyncPool
+from spade_async.sandbox import SyncPool
 from spade_async.sandbox_profiles import Profile, check_profile, load_profiles
 from spade_async.types import Outcome
+from tests.support.jail_probe import policy, runner, source
 from tests.support.other_user import ROOT, as_other_user
 
 pytestmark = pytest.mark.timeout(120)
 
-LIMITS = {
-    "num_workers": 4, "spares": 1, "wall_s_per_call": 20.0, "cpu_s_per_call": 10.0,
-    "load_wall_s": 20.0,
-}  # fmt: skip
-SMALL_FILES = Profile("small", tiers=("files",), files_bytes=1 << 20, files_inodes=16)
 NO_NUMPY = importlib.util.find_spec("numpy") is None
-
-
-def policy(*profiles, **more):
-    return SandboxPolicy(**{**LIMITS, "profiles": profiles, **more})
-
-
-def source(body):
-    """An environment whose step runs `body`, which gives its answer as `out`."""
-    return (
-        "import os, sys\n"
-        "class ProbeEnv:\n"
-        "    def reset(self, seed=None):\n        return 'start', {}\n"
-        "    def step(self, action):\n        out = None\n"
-        + textwrap.indent(textwrap.dedent(body), " " * 8)
-        + "\n        return repr(out), 0.0, False, False, {}\n"
-    )
-
-
-def errno_of(call):
-    """Text of a body that gives the error number of `call`, or 0."""
-    return f"try:\n    {call}\n    out = 0\nexcept OSError as error:\n    out = error.errno"
 
 
 @pytest.fixture(scope="module")
 def pool():
     """One pool with several templates, so that they also have to live side by side."""
-    names = ["compute", "files", "asyncio", "threads", SMALL_FILES]
-    with SyncPool(policy(*names)) as pool:
+    with SyncPool(policy("compute", "files", "asyncio", "threads")) as pool:
         yield pool
 
 
 @pytest.fixture
 def run(pool):
-    """One step of `body` in a fresh worker of a profile: its answer, or a failed reply."""
-
-    def run(profile, body):
-        with pool.session(source(body), 1, profile=profile) as session:
-            assert session.loaded.ok, session.loaded
-            assert session.reset().ok
-            reply = session.step("go")
-            return eval(reply.observation) if reply.ok else reply
-
-    return run
+    return runner(pool)
 
 
 def test_pure_computing_has_no_writable_path_and_no_readable_one(run):
@@ -85,101 +48,6 @@ def test_pure_computing_has_no_threads_and_no_event_loop_and_says_so(run):
     assert reply.outcome is Outcome.EXCEPTION
     assert "No module named 'asyncio'" in reply.detail
     assert run("compute", "import socket; socket.socketpair()").outcome is Outcome.REFUSED_CALL
-
-
-def test_files_are_written_read_listed_moved_and_removed_below_tmp(run):
-    body = """
-    import glob, pathlib, shutil, tempfile
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "a.txt"
-        path.write_text("hello")
-        os.makedirs(folder + "/deep/er")
-        os.rename(path, folder + "/deep/er/b.txt")
-        shutil.copyfile(folder + "/deep/er/b.txt", folder + "/c.txt")
-        with open(folder + "/c.txt", "r+b") as file:
-            file.seek(2)
-            file.truncate()
-        out = [folder.startswith("/tmp/"), sorted(os.listdir(folder)),
-               open(folder + "/c.txt").read(), len(glob.glob(folder + "/**", recursive=True))]
-    with tempfile.TemporaryFile("w+") as file:
-        file.write("x" * 100)
-        file.seek(90)
-        out.append(file.read())
-    out.append([os.listdir("/tmp"), tempfile.gettempdir(), os.environ["TMPDIR"], os.getcwd()])
-    """
-    left = [[], "/tmp", "/tmp", "/"]
-    assert run("files", body) == [True, ["c.txt", "deep"], "he", 5, "x" * 10, left]
-
-
-def test_a_full_file_system_says_so_and_goes_on(run):
-    body = """
-    written = 0
-    try:
-        with open('/tmp/big', 'wb', buffering=0) as file:
-            while True: written += file.write(bytes(65536))
-    except OSError as error:
-        out = [error.errno, written]
-    os.remove('/tmp/big')
-    with open('/tmp/again', 'w') as file: out.append(file.write('fits'))
-    """
-    errno, written, again = run("small", body)
-    assert (errno, again) in ((28, 4), (27, 4))  # ENOSPC, or EFBIG: one file as large as all
-    assert (1 << 20) - 65536 <= written <= 1 << 20
-    body = """
-    made = 0
-    try:
-        while True:
-            open(f'/tmp/{made}', 'w').close()
-            made += 1
-    except OSError as error:
-        out = [error.errno, made]
-    """
-    assert run("small", body) == [28, 15]  # 16 inodes, one of them /tmp itself
-    sparse = "file = open('/tmp/s', 'wb')\n" + errno_of("file.truncate(1 << 40)")
-    assert run("small", sparse) == 27
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "os.symlink('/etc/passwd', '/tmp/l')", "os.link('/tmp/a', '/tmp/h')",
-        "os.mknod('/tmp/n')", "os.mkfifo('/tmp/f')", "os.chmod('/tmp/a', 0o4755)",
-        "os.chown('/tmp/a', 0, 0)", "os.execv('/tmp/a', ['a'])",
-        "os.setxattr('/tmp/a', 'user.a', b'')",
-        "os.chdir('/tmp')", "os.chroot('/tmp')", "os.memfd_create('x')", "os.statvfs('/tmp')",
-        "os.open('/tmp', os.O_PATH)", "os.open('/tmp', os.O_TMPFILE | os.O_RDWR)",
-        "os.posix_spawn('/tmp/a', ['a'], {})", "os.listdir('/')", "os.listdir('/tmp/..')",
-        "os.mkdir('/x')", "os.rename('/tmp/a', '/a')", "os.rmdir('/tmp')",
-    ],
-)  # fmt: skip
-def test_files_give_nothing_but_files(run, call):
-    assert run("files", "open('/tmp/a', 'w').close()\n" + errno_of(call)) in (1, 13, 16, 18, 30)
-
-
-def test_files_show_nothing_of_the_host(run):
-    for path in ("/etc/passwd", "/proc/self/environ", "/dev/null", "/usr", "/root", "/home"):
-        assert run("files", errno_of(f"os.stat({path!r}); open({path!r})")) == 2, path
-    assert run("files", errno_of("open('/x', 'w')")) in (13, 30)
-
-
-def test_nothing_that_is_written_is_seen_by_others_or_stays(pool, run, tmp_path):
-    before = set(os.listdir("/tmp"))
-    write = "open('/tmp/canary-5b1c', 'w').write('x'); out = os.listdir('/tmp')"
-    look = "out = os.listdir('/tmp')"
-    with (
-        pool.session(source(write), 1, profile="files") as first,
-        pool.session(source(look), 1, profile="files") as second,
-    ):
-        assert first.reset().ok
-        assert second.reset().ok
-        assert eval(first.step("go").observation) == ["canary-5b1c"]
-        assert eval(second.step("go").observation) == []
-        assert eval(first.step("go").observation) == ["canary-5b1c"], "it stays for the episode"
-    for _ in range(3):
-        assert run("files", look) == []
-    assert "canary-5b1c" not in set(os.listdir("/tmp")) - before
-    mounts = Path("/proc/self/mounts").read_text()
-    assert "nr_inodes=1024,size=16384k" not in mounts
 
 
 def test_an_event_loop_sleeps_gathers_queues_and_times_out(run):
@@ -361,7 +229,7 @@ NO_SPACE = "files exception in step: OSError: [Errno 28]"
 READ_ONLY = "files exception in step: OSError: [Errno 30]"
 UNPRIVILEGED = """
 import os, sys
-from tests.jail.test_profiles import policy, source
+from tests.support.jail_probe import policy, source
 from spade_async.sandbox import SyncPool
 assert os.getuid() == 65534
 full = "open('/tmp/a', 'wb').write(bytes(1 << 25))"
@@ -400,16 +268,3 @@ def test_an_ordinary_user_gets_the_same_profiles():
     assert all(line.startswith("files refused_call") for line in lines[4:6])
     assert lines[6:8] == ["asyncio finished 'slept'", "threads finished None"]
     assert "can't start new thread" in lines[8]
-
-
-@pytest.mark.parametrize("layer", ["empty_root", "landlock", "files"])
-def test_files_are_refused_where_their_layers_are_missing_and_others_run(layer):
-    without = frozenset({layer})
-    with pytest.raises(SandboxError, match="files") as caught:
-        SyncPool(policy("compute", "files"), _without=without).start()
-    assert "profiles without files run without" in str(caught.value)
-    with (
-        SyncPool(policy("compute"), _without=without) as pool,
-        pool.session(source("out = 1"), 1) as session,
-    ):
-        assert session.reset().ok
