@@ -30,6 +30,8 @@ class Core:
         self, source: str, seed_hex: str, profile: int, forkable: bool
     ) -> tuple[int, _Completion]:
         """`open`, and wait. Blocking pools only."""
+    def acquire_now(self, profile: int) -> tuple[int, str | None]:
+        """A session whose worker has nothing loaded, and the fault if there is none."""
     def call_now(self, session: int, kind: int, body: str) -> _Completion:
         """`call`, and wait. Blocking pools only."""
     def step_many(self, steps: list[tuple[int, str]]) -> list[_Completion]:

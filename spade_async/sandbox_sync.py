@@ -65,6 +65,21 @@ class SyncPool(PoolBase):
         check_text("source", source, self.policy.source_bytes)
         return SyncSession(self, source, check_seed(seed), self._profile(profile), forkable)
 
+    def acquire(self, *, profile: str | None = None) -> SyncSession:
+        """A worker with nothing loaded, in an open session; `ping` is all that it answers well.
+
+        For measuring, and for whoever wants to know that a worker can be had now.
+        """
+        number = self._profile(profile)
+        session = SyncSession(self, "", "0", number, False)
+        with faults():
+            session._number, fault = self._started().acquire_now(number)
+        session._is_open = True
+        if fault is not None:
+            session.close()
+            raise SandboxError(fault)
+        return session
+
     def step_many(self, steps: Iterable[tuple[SyncSession, str]]) -> list[Reply | SandboxError]:
         """One step each on many sessions; all are sent before the first answer is read.
 
@@ -108,12 +123,12 @@ class SyncSession:
         self.loaded = NOT_STARTED
         self._pool, self._seed_hex = pool, seed_hex
         self._plan: tuple[str, str, int, bool] = (source, seed_hex, profile, forkable)
-        self._parent: SyncSession | None = None
+        self._is_open = False
         self._over: Reply | None = None
         self._number: int | None = None
 
     def __enter__(self) -> Self:
-        if self._parent is None:
+        if not self._is_open:
             self._open()
         return self
 
@@ -177,7 +192,7 @@ class SyncSession:
         """
         number = self._open_number()
         copy = SyncSession(self._pool, *self._plan)
-        copy._parent = self
+        copy._is_open = True
         if seed is not None:
             copy._seed_hex = check_seed(seed)
         with faults():

@@ -171,6 +171,16 @@ mod _sandbox_rs {
             Ok((session, done.into()))
         }
 
+        /// A worker with nothing loaded; the text of a fault if there is none.
+        fn acquire_now(&self, py: Python<'_>, profile: usize) -> PyResult<(u64, Option<String>)> {
+            let (session, failed) =
+                blocking(py, |i| self.pool.acquire("", "0", profile, false, i))?;
+            Ok((
+                session,
+                failed.map(|done| done.map_or_else(|text| text, |reply| reply.detail)),
+            ))
+        }
+
         /// `call` that waits for the answer.
         fn call_now(
             &self,

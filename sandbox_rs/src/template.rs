@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::capability::Report;
 use crate::jail::child::lock_worker;
 use crate::jail::plan::{FilesPlan, Plan, lock_template};
-use crate::jail::sys::{io, pipe, process};
+use crate::jail::sys::{heap, io, pipe, process};
 use crate::limits::{Limits, Profile};
 use crate::policy;
 use crate::worker::{self, Handlers};
@@ -24,8 +24,26 @@ use crate::worker::{self, Handlers};
 const CONTROL: i32 = 0;
 /// Longest packet of the control sockets.
 pub const PACKET_BYTES: usize = 64 << 10;
-/// Class of a worker that may copy itself.
-pub const FORKABLE: u8 = 1;
+/// What a worker is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// Somebody waits for it.
+    MadeToOrder = 0,
+    /// The same, and it may copy itself.
+    Forkable = 1,
+    /// It is kept ready: it warms itself up before it is used.
+    Ahead = 2,
+}
+
+impl Class {
+    /// The class of a code on the wire.
+    pub fn from_code(code: u8) -> Option<Self> {
+        [Self::MadeToOrder, Self::Forkable, Self::Ahead]
+            .get(usize::from(code))
+            .copied()
+    }
+}
 
 /// Run as the template. Never returns.
 pub fn main(py: Python<'_>) -> ! {
@@ -79,6 +97,7 @@ fn run(py: Python<'_>) -> Result<(), String> {
         branches: limits.branches.into(),
         landlock: None,
     };
+    heap::plug();
     let mut report = Report::default();
     lock_template(&limits, &mut plan, own_bytes()?, &mut report);
     // Without the layers of its files no worker of this profile is made, not even to test it.
@@ -120,7 +139,7 @@ fn own_bytes() -> Result<u64, String> {
 
 /// Fork a throw-away worker that tries what must be refused. Finds out about PID namespaces too.
 fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
-    let mut child = fork(plan, 0, 0);
+    let mut child = fork(plan, 0, Class::MadeToOrder);
     if child.is_err() && plan.clone_flags != 0 {
         let why = child
             .as_ref()
@@ -128,7 +147,7 @@ fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
             .map_err(|e| std::io::Error::other(e.to_string()));
         report.note("worker_pid_namespace", &why, "");
         plan.clone_flags = 0;
-        child = fork(plan, 0, 0);
+        child = fork(plan, 0, Class::MadeToOrder);
     } else if plan.clone_flags == 0 {
         let why: std::io::Result<()> = Err(std::io::Error::other("left out on purpose"));
         report.note("worker_pid_namespace", &why, "");
@@ -171,10 +190,10 @@ struct Forked {
 }
 
 /// Fork and lock a worker; `None` in the worker itself.
-fn fork(plan: &Plan, id: u32, class: u8) -> std::io::Result<Option<Forked>> {
+fn fork(plan: &Plan, id: u32, class: Class) -> std::io::Result<Option<Forked>> {
     let (requests, request_end) = pipe::pipe()?;
     let (reply_end, replies) = pipe::pipe()?;
-    let control = (class == FORKABLE)
+    let control = (class == Class::Forkable)
         .then(|| io::socket_pair(true))
         .transpose()?;
     let flags = plan.worker_flags();
@@ -209,11 +228,12 @@ fn serve(
             return Ok(()); // the broker is gone, or has a younger template
         }
         let id = buffer.get(2..length).and_then(|b| b.try_into().ok());
-        let Some(id) = id.map(u32::from_le_bytes) else {
+        let class = Class::from_code(buffer[1]);
+        let (Some(id), Some(class)) = (id.map(u32::from_le_bytes), class) else {
             return Err("a malformed request of the broker".to_owned());
         };
-        let sent = match fork(plan, id, buffer[1]) {
-            Ok(None) => worker::serve(py, handlers, limits, plan, buffer[1] == FORKABLE),
+        let sent = match fork(plan, id, class) {
+            Ok(None) => worker::serve(py, handlers, limits, plan, class),
             Ok(Some(forked)) => {
                 let mut packet = b"W".to_vec();
                 packet.extend_from_slice(&id.to_le_bytes());

@@ -15,6 +15,7 @@ use crate::jail::sys::{confine, io, process};
 use crate::limits::Limits;
 use crate::outcome::{Outcome, Reply};
 use crate::protocol::{DETAIL_BYTES, FrameReader, Kind, encode_code, encode_reply};
+use crate::template::Class;
 
 /// Bytes read at once; a longer request takes several reads.
 const READ_BYTES: usize = 16 << 10;
@@ -52,18 +53,12 @@ impl Handlers {
 }
 
 /// Serve until the host closes the pipe. Never returns.
-pub fn serve(
-    py: Python<'_>,
-    handlers: &Handlers,
-    limits: &Limits,
-    plan: &Plan,
-    forkable: bool,
-) -> ! {
-    if forkable {
+pub fn serve(py: Python<'_>, handlers: &Handlers, limits: &Limits, plan: &Plan, class: Class) -> ! {
+    if class == Class::Forkable {
         process::ignore_children(); // branches that end leave no zombies
     }
     // Touches the pages that an episode touches, before anybody waits for it.
-    if handlers.trial.call0(py).is_err() {
+    if class == Class::Ahead && handlers.trial.call0(py).is_err() {
         process::leave(72);
     }
     let most_bytes = limits

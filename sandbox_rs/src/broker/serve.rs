@@ -12,6 +12,7 @@ use crate::cgroup::Cgroups;
 use crate::jail::sys::{io, process};
 use crate::limits::Limits;
 use crate::outcome::signal_name;
+use crate::template::Class;
 
 /// Everything the broker knows.
 pub(super) struct Broker {
@@ -30,6 +31,7 @@ pub(super) struct Broker {
     /// Templates that run, and how those that ended did.
     templates: HashMap<i32, Option<i32>>,
     told: bool,
+    root: bool,
 }
 
 impl Broker {
@@ -63,6 +65,7 @@ impl Broker {
             early: HashMap::new(),
             templates: HashMap::new(),
             told: false,
+            root,
         };
         for index in 0..broker.slots.len() {
             broker.slots[index].current = Some(broker.spawn(index)?);
@@ -138,6 +141,14 @@ impl Broker {
             u32::from_le_bytes([buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]])
         };
         let (first, count) = (number(3), number(7));
+        if buffer[2] == Class::Forkable as u8 && self.cells.is_none() && !self.root {
+            let why = "a forkable session needs a limit of processes: a control group, or users of \
+                       its own (run as root)";
+            for id in first..first.saturating_add(count) {
+                self.not_started(id, why);
+            }
+            return;
+        }
         if let Some(slot) = self.slots.get_mut(usize::from(buffer[1])) {
             slot.queue
                 .extend((first..first.saturating_add(count)).map(|id| (id, buffer[2])));

@@ -88,7 +88,7 @@ impl Broker {
         Ok(Some(cell))
     }
 
-    fn not_started(&self, id: u32, why: &str) {
+    pub(super) fn not_started(&self, id: u32, why: &str) {
         let mut packet = b"E".to_vec();
         packet.extend_from_slice(&id.to_le_bytes());
         packet.extend_from_slice(why.as_bytes());

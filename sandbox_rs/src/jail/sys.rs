@@ -2,6 +2,7 @@
 
 pub mod bare;
 pub mod confine;
+pub mod heap;
 pub mod io;
 pub mod pipe;
 pub mod process;

@@ -39,7 +39,10 @@ impl State {
         if self.hold_until.is_some_and(|until| until <= now) {
             self.hold_until = None;
         }
-        let mut next = self.hold_until;
+        if self.refill_at.is_some_and(|at| at <= now) {
+            self.refill();
+        }
+        let mut next = self.hold_until.into_iter().chain(self.refill_at).min();
         let mut over = Vec::new();
         for (&id, worker) in &mut self.workers {
             let mut at = worker.closed_until;
@@ -76,6 +79,14 @@ impl State {
             self.end(id, reply);
         }
         self.assign();
+        self.refill_if_due();
+    }
+
+    /// Replace spares whose time has come, or that a hold has delayed.
+    fn refill_if_due(&mut self) {
+        if self.hold_until.is_none() && self.refill_at.is_none_or(|at| at <= Instant::now()) {
+            self.refill();
+        }
     }
 
     pub(super) fn ring_by(&mut self, when: Instant) {

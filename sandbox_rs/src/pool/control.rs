@@ -5,15 +5,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::state::State;
+use super::state::{State, Waiter};
 use super::worker::{Ends, Worker};
-use crate::jail::sys::{io, pipe};
+use crate::jail::sys::{io, pipe, process};
 use crate::outcome::{Outcome, Reply, signal_name};
+use crate::template::Class;
 
 /// Spares that may die one after another before the pool gives up.
 const MOST_LOST: u64 = 64;
 /// Workers asked for at once.
 const MOST_STARTING: usize = 64;
+/// Longest time that a spare's successor is not asked for.
+const SOON: Duration = Duration::from_millis(5);
 /// Pause after a worker could not be started: what is short may come free.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -23,13 +26,14 @@ impl State {
         if self.hold_until.is_some() || self.broken.is_some() || self.broker_lost.is_some() {
             return;
         }
+        self.refill_at = None;
         for profile in 0..self.spares.len() {
-            for forkable in [true, false] {
-                let count = self.wanted(profile, forkable);
+            for class in [Class::MadeToOrder, Class::Forkable, Class::Ahead] {
+                let count = self.wanted(profile, class);
                 if count == 0 {
                     continue;
                 }
-                let mut packet = vec![b'S', profile as u8, u8::from(forkable)];
+                let mut packet = vec![b'S', profile as u8, class as u8];
                 packet.extend_from_slice(&self.next_worker.to_le_bytes());
                 packet.extend_from_slice(&(count as u32).to_le_bytes());
                 // A full socket is no fault: the next event asks again.
@@ -37,31 +41,35 @@ impl State {
                     return;
                 }
                 for _ in 0..count {
-                    self.starting.insert(self.next_worker, (profile, forkable));
+                    self.starting.insert(self.next_worker, (profile, class));
                     self.next_worker = self.next_worker.wrapping_add(1).max(1);
                 }
             }
         }
     }
 
+    /// A spare was taken: its successor is asked for when that costs nobody a wait, which is after
+    /// the session's first answers, or a little later at the latest.
+    pub(super) fn refill_soon(&mut self) {
+        let at = Instant::now() + SOON;
+        self.refill_at = Some(self.refill_at.map_or(at, |known| known.min(at)));
+        self.ring_by(at);
+    }
+
     /// Workers of a kind to ask for now: those who wait can use, and the spares.
-    fn wanted(&self, profile: usize, forkable: bool) -> usize {
-        let room = self.limits.num_workers.saturating_sub(self.live);
-        let mut waiting = 0;
-        for waiter in self.waiting.iter().take(room) {
-            waiting += usize::from(waiter.profile == profile && waiter.forkable == forkable);
-        }
+    fn wanted(&self, profile: usize, class: Class) -> usize {
         let starting = self.starting.values();
-        let starting = starting
-            .filter(|kind| **kind == (profile, forkable))
-            .count();
-        let (target, have) = if forkable {
-            (waiting, 0)
-        } else {
+        let starting = starting.filter(|kind| **kind == (profile, class)).count();
+        let target = if class == Class::Ahead {
             let spares = self.limits.profiles[profile].spares;
-            (spares + waiting, self.spares[profile].len())
+            spares.saturating_sub(self.spares[profile].len())
+        } else {
+            let room = self.limits.num_workers.saturating_sub(self.live);
+            let forkable = class == Class::Forkable;
+            let fits = |w: &&Waiter| w.profile == profile && w.forkable == forkable;
+            self.waiting.iter().take(room).filter(fits).count()
         };
-        target.saturating_sub(have + starting).min(MOST_STARTING)
+        target.saturating_sub(starting).min(MOST_STARTING)
     }
 
     /// Take in everything the broker has sent.
@@ -133,9 +141,10 @@ impl State {
     }
 
     fn started(&mut self, id: u32, fds: Vec<OwnedFd>) {
-        let Some((profile, forkable)) = self.starting.get(&id).copied() else {
+        let Some((profile, class)) = self.starting.get(&id).copied() else {
             return;
         };
+        let forkable = class == Class::Forkable;
         let mut fds = fds.into_iter();
         let ends = (fds.next(), fds.next(), fds.next(), fds.next());
         let (Some(requests), Some(replies), Some(pidfd), control) = ends else {
@@ -210,7 +219,11 @@ impl State {
         self.ring_by(until);
         self.stats.event("start_failed", "", None, detail);
         let mut waiting = self.waiting.iter();
-        let at = waiting.position(|w| kind.is_none_or(|kind| kind == (w.profile, w.forkable)));
+        let at = waiting.position(|w| {
+            kind.is_none_or(|(profile, class)| {
+                profile == w.profile && w.forkable == (class == Class::Forkable)
+            })
+        });
         if let Some(waiter) = at.and_then(|at| self.waiting.remove(at)) {
             self.sessions.remove(&waiter.session);
             let text = format!("no worker could be started: {detail}");
@@ -234,6 +247,10 @@ pub(super) fn exit_reply(status: i32, over_memory: bool) -> Reply {
 
 /// Process id behind a pidfd as this process sees it; `None` without a matching /proc.
 fn pid_of(pidfd: &OwnedFd) -> Option<i32> {
+    process::pid_behind(pidfd).or_else(|| pid_in_proc(pidfd))
+}
+
+fn pid_in_proc(pidfd: &OwnedFd) -> Option<i32> {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;

@@ -44,27 +44,11 @@ impl Pool {
         forkable: bool,
         interrupted: Interrupted<'_>,
     ) -> Result<(u64, Done)> {
-        let mut state = self.checked()?;
-        let session = state.open(source, seed, profile, forkable)?;
-        loop {
-            match state.sessions.get(&session) {
-                Some(Session::On(_)) => break,
-                Some(Session::Waiting) => {}
-                _ => {
-                    let lost = Err("the session was closed while it waited".to_owned());
-                    return Ok((session, state.finished.remove(&session).unwrap_or(lost)));
-                }
-            }
-            if let Some(done) = state.finished.remove(&session) {
-                return Ok((session, done));
-            }
-            state = self.pause(state);
-            if interrupted() {
-                state.release(session);
-                self.after(state);
-                return Err(Fault::Interrupted);
-            }
+        let (session, failed) = self.acquire(source, seed, profile, forkable, interrupted)?;
+        if let Some(done) = failed {
+            return Ok((session, done));
         }
+        let mut state = self.checked()?;
         let source: Arc<str> = source.into();
         let (kind, body) = state.load_request(profile, &source, seed);
         let source = (kind == Kind::Load).then_some(source);
@@ -75,6 +59,45 @@ impl Pool {
             Err(reply) => Ok(reply),
         };
         Ok((session, done))
+    }
+
+    /// Open a session and give it a worker, with nothing loaded; what came instead, if so.
+    ///
+    /// # Errors
+    /// As `open_now`.
+    pub fn acquire(
+        &self,
+        source: &str,
+        seed: &str,
+        profile: usize,
+        forkable: bool,
+        interrupted: Interrupted<'_>,
+    ) -> Result<(u64, Option<Done>)> {
+        let mut state = self.checked()?;
+        let session = state.open(source, seed, profile, forkable)?;
+        loop {
+            match state.sessions.get(&session) {
+                Some(Session::On(_)) => {
+                    self.after(state);
+                    return Ok((session, None));
+                }
+                Some(Session::Waiting) => {}
+                _ => {
+                    let lost = Err("the session was closed while it waited".to_owned());
+                    let done = state.finished.remove(&session).unwrap_or(lost);
+                    return Ok((session, Some(done)));
+                }
+            }
+            if let Some(done) = state.finished.remove(&session) {
+                return Ok((session, Some(done)));
+            }
+            state = self.pause(state);
+            if interrupted() {
+                state.release(session);
+                self.after(state);
+                return Err(Fault::Interrupted);
+            }
+        }
     }
 
     /// Call a session's worker and wait for the answer.

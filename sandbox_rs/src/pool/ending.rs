@@ -15,6 +15,9 @@ impl State {
             Some(Session::Over(_) | Session::Lost(_)) | None => {}
         }
         self.assign();
+        if self.refill_at.is_some() {
+            self.refill();
+        }
     }
 
     /// End a session's worker now, whatever it does; a call in flight is a fault.

@@ -220,6 +220,9 @@ impl State {
                 self.sessions.insert(session, Session::Over(reply.clone()));
             }
         }
+        if call.kind == Kind::Reset && self.refill_at.is_some() {
+            self.refill(); // the session has had its first answers
+        }
         self.finish(call.operation, Ok(reply.clone()));
         if more {
             let detail = "bytes after the reply";

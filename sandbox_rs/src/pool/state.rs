@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::outcome::Reply;
 use crate::protocol::Kind;
 use crate::stats::Stats;
+use crate::template::Class;
 
 pub(super) const TOKEN_WAKE: u64 = 0;
 pub(super) const TOKEN_TIMER: u64 = 1;
@@ -53,8 +54,10 @@ pub(super) struct State {
     pub(super) workers: HashMap<u32, Worker>,
     /// Ready workers, by profile.
     pub(super) spares: Vec<VecDeque<u32>>,
-    /// Asked for: profile, and whether forkable.
-    pub(super) starting: HashMap<u32, (usize, bool)>,
+    /// Asked for: profile and class.
+    pub(super) starting: HashMap<u32, (usize, Class)>,
+    /// When spares that were taken are to be replaced.
+    pub(super) refill_at: Option<Instant>,
     /// After a failed start none is asked for until then.
     pub(super) hold_until: Option<Instant>,
     pub(super) next_worker: u32,
@@ -93,6 +96,7 @@ impl State {
             workers: HashMap::new(),
             spares,
             starting: HashMap::new(),
+            refill_at: None,
             hold_until: None,
             next_worker: 1,
             sessions: HashMap::new(),
@@ -172,12 +176,15 @@ impl State {
                 Some(id) => {
                     if let Some(waiter) = self.waiting.remove(at) {
                         self.grant(id, waiter);
+                        self.refill_soon();
                     }
                 }
                 None => at += 1,
             }
         }
-        self.refill();
+        if !self.waiting.is_empty() {
+            self.refill();
+        }
     }
 
     /// A worker for somebody who waited.

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::control::exit_reply;
@@ -17,6 +17,10 @@ pub(super) struct Ends {
     /// Where the ends of branches are sent, for forkable workers.
     pub(super) control: Option<OwnedFd>,
 }
+
+/// A worker that was idle for less is not suspected of anything. Several threads can use more CPU
+/// than time passes, so this is well below what is suspicious.
+const IDLE: Duration = Duration::from_millis(5);
 
 /// What a session has used so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,6 +60,8 @@ pub(super) struct Worker {
     pub(super) exit: Option<(i32, bool)>,
     /// CPU nanoseconds at the last look, which ended the last call.
     pub(super) cpu_seen: Option<u64>,
+    /// When that was.
+    looked: Option<Instant>,
     cpu_at_start: Option<u64>,
     pub(super) used: Used,
     /// The first of its family, if it is a branch.
@@ -83,6 +89,7 @@ impl Worker {
             closed_until: None,
             exit: None,
             cpu_seen: None,
+            looked: None,
             cpu_at_start: None,
             used: Used::default(),
             root: None,
@@ -96,6 +103,7 @@ impl Worker {
     pub(super) fn begin(&mut self, session: u64) {
         self.session = Some(session);
         self.cpu_seen = self.pid.and_then(process::cpu_ns_of);
+        self.looked = Some(Instant::now());
         self.cpu_at_start = self.cpu_seen;
     }
 
@@ -103,6 +111,7 @@ impl Worker {
     pub(super) fn look(&mut self) -> Option<f64> {
         let now = self.pid.and_then(process::cpu_ns_of)?;
         let before = self.cpu_seen.replace(now);
+        self.looked = Some(Instant::now());
         self.used.cpu_ns = self.cpu_at_start.map(|start| now.saturating_sub(start));
         Some(now.saturating_sub(before?) as f64 / 1e9)
     }
@@ -111,9 +120,13 @@ impl Worker {
     /// before it was done, or a thread of it goes on.
     pub(super) fn ran_between_calls(&self) -> Option<Reply> {
         const MOST: u64 = 50_000_000; // nanoseconds; giving memory back takes some
+        // Not looked at when there was no time for it: the look would cost every step something.
+        if self.call.is_some() || self.looked.is_none_or(|at| at.elapsed() < IDLE) {
+            return None;
+        }
         let now = self.pid.and_then(process::cpu_ns_of)?;
         let spent = now.saturating_sub(self.cpu_seen?);
-        (self.session.is_some() && self.call.is_none() && spent > MOST).then(|| {
+        (self.session.is_some() && spent > MOST).then(|| {
             let detail = format!("ran {:.3} s between calls", spent as f64 / 1e9);
             Reply::failed(Outcome::ProtocolViolation, detail)
         })
