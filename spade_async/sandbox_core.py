@@ -94,21 +94,25 @@ class PoolBase:
     @property
     def capabilities(self) -> dict[str, Any]:
         """Level and layers that hold on this machine, each found out by doing it."""
-        capabilities: dict[str, Any] = self._started().capabilities()
+        with faults():
+            capabilities: dict[str, Any] = self._started().capabilities()
         return capabilities
 
     def stats(self) -> dict[str, int]:
         """Counters since the start (by outcome too) and the gauges live, spare, waiting."""
-        return dict(self._started().stats())
+        with faults():
+            return dict(self._started().stats())
 
     def drain_latencies(self) -> list[float]:
         """Wall seconds of each call since the last drain; at most 65,536 are kept."""
-        latencies: list[float] = self._started().drain_latencies()
+        with faults():
+            latencies: list[float] = self._started().drain_latencies()
         return latencies
 
     def events(self) -> list[Event]:
         """What happened since the last look; the newest 4,096 are kept."""
-        return [Event(*event) for event in self._started().drain_events()]
+        with faults():
+            return [Event(*event) for event in self._started().drain_events()]
 
 
 def resources_of(core: Any, session: int | None) -> Resources | None:

@@ -53,9 +53,11 @@ def name_of(value: object) -> str:
 
 # Limits
 
-COUNTS = ("num_workers", "spares", "queue", "reply_bytes", "source_bytes", "action_bytes",
-          "max_turns", "memory_bytes")  # fmt: skip
-SECONDS = ("wall_s_per_call", "cpu_s_per_call", "load_wall_s")
+POSITIVE = ("num_workers", "queue", "reply_bytes", "source_bytes", "action_bytes", "max_turns",
+            "memory_bytes", "branches")  # fmt: skip
+COUNTS = (*POSITIVE, "spares", "code_cache_bytes", "rotate_after")
+POSITIVE_SECONDS = ("wall_s_per_call", "cpu_s_per_call", "load_wall_s")
+SECONDS = (*POSITIVE_SECONDS, "rotate_after_s")
 NO_NUMBERS = (None, True, "1", b"1", [], (1,), 1j, object())
 
 
@@ -69,7 +71,7 @@ def test_an_impossible_count_is_refused_by_name(name, value):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("name", [name for name in COUNTS if name != "spares"])
+@pytest.mark.parametrize("name", POSITIVE)
 def test_a_count_of_zero_is_refused_by_name(name):
     with pytest.raises(ValueError, match=rf"^sandbox\.{name}=0: set .* at least "):
         SandboxPolicy(**{name: 0})
@@ -77,9 +79,16 @@ def test_a_count_of_zero_is_refused_by_name(name):
 
 @pytest.mark.parametrize("name", SECONDS)
 @pytest.mark.parametrize(
-    "value", [0, 0.0, -1, -1e308, 1e308, 5e-324, 10**400, math.nan, math.inf], ids=name_of
+    "value", [-1, -1e308, 1e308, 5e-324, 10**400, math.nan, math.inf], ids=name_of
 )
 def test_impossible_seconds_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=rf"^sandbox\.{name}=.*: set 0.001 to 86400 seconds"):
+        SandboxPolicy(**{name: value})
+
+
+@pytest.mark.parametrize("name", POSITIVE_SECONDS)
+@pytest.mark.parametrize("value", [0, 0.0, -0.0])
+def test_zero_seconds_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=rf"^sandbox\.{name}=.*: set 0.001 to 86400 seconds"):
         SandboxPolicy(**{name: value})
 
@@ -97,11 +106,28 @@ def test_a_limit_of_another_type_is_refused_by_name(name, value):
      ("python", "\ud800"), ("python", 3), ("python", b"/usr/bin/python3"), ("imports", "numpy"),
      ("imports", ["numpy"]), ("imports", None), ("imports", ("",)), ("imports", ("a b",)),
      ("imports", ("os;x",)), ("imports", ("numpy", 1)), ("imports", ("\ud800",)),
-     ("imports", ("a..b",)), ("imports", (".a",))],
+     ("imports", ("a..b",)), ("imports", (".a",)), ("profiles", ()), ("profiles", "compute"),
+     ("profiles", ("compute", "compute")), ("profiles", None)],
 )  # fmt: skip
 def test_a_choice_that_cannot_work_is_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=rf"^sandbox\.{name}\b.*: (set|choose|name) "):
+    with pytest.raises(ValueError, match=rf"^sandbox\.{name}\b.*: (set|choose|name)"):
         SandboxPolicy(**{name: value})
+
+
+@pytest.mark.parametrize("which", ["no_such_profile", "", "compute ", "/nonexistent.toml:a", 7])
+def test_an_unknown_profile_is_refused_by_name(which, wide):
+    with pytest.raises(ValueError, match=r"profile") as caught:
+        SandboxPolicy(profiles=(which,))
+    assert str(which).split(":")[0] in str(caught.value)
+    with pytest.raises(ValueError, match=r"is not one of this pool's \(compute\)"):
+        wide.session(GOOD, 0, profile=which)
+
+
+def test_nothing_ready_ahead_of_demand_is_slow_and_works():
+    policy = SandboxPolicy(spares=0, num_workers=1, code_cache_bytes=0, rotate_after=0)
+    with SyncPool(policy) as pool:
+        for _ in range(3):
+            assert_good(pool)
 
 
 def test_the_smallest_limits_give_outcomes_and_not_faults():
@@ -290,7 +316,7 @@ def test_an_interpreter_that_cannot_be_run_is_a_fault_that_names_it(tmp_path, ki
     elif kind != "missing":
         path.write_text("neither binary nor script")
         path.chmod(0o755 if kind == "no program" else 0o644)
-    assert "sandbox.python" in start(SandboxPolicy(python=str(path)))
+    assert str(path) in start(SandboxPolicy(python=str(path)))
 
 
 SCRIPTS = {

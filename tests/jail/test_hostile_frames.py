@@ -34,7 +34,7 @@ import os, struct
 ATTACKS = (
     "garbage", "zeros", "huge", "huge and full", "cut", "cut and leave", "trickle", "forged",
     "forged early", "forged nan", "forged text", "forged many", "wrong sequence", "doubled",
-    "finaliser", "closed", "shuffled",
+    "finaliser", "closed", "shuffled", "code", "code many",
 )
 CALL = {"load": 1, "reset": 2, "step": 3}
 
@@ -109,6 +109,12 @@ class HostileEnv:
         elif kind == "closed":
             os.closerange(0, 3)
             while True: pass
+        elif kind == "code":
+            code = struct.pack("<IB", call, 255) + random.randbytes(random.randint(0, 9000))
+            write(struct.pack("<I", len(code)) + code + frame(call, flags=0))
+        elif kind == "code many":
+            code = struct.pack("<IB", call, 255) + b"x = 1"
+            write((struct.pack("<I", len(code)) + code) * 100)
         elif kind == "shuffled":
             data = bytearray(frame(call) * 20)
             random.shuffle(data)
@@ -130,7 +136,7 @@ def hostile_session(pool: SyncPool, kind: int) -> list[Outcome]:
     outcomes = []
     begun = time.monotonic()
     # A few sources, many seeds: each source is compiled once and then loaded as code.
-    with pool.session(f"KIND = {kind % 102}\n" + HOSTILE, kind) as session:
+    with pool.session(f"KIND = {kind % (19 * 6)}\n" + HOSTILE, kind) as session:
         outcomes.append(session.loaded.outcome)
         for call in (session.reset, lambda: session.step("a"), lambda: session.step("b")):
             assert time.monotonic() - begun < PATIENCE_S
@@ -146,6 +152,67 @@ def good_session(pool: SyncPool) -> list[tuple[Outcome, str, float | None]]:
     with pool.session(GOOD, 7) as session:
         replies = [session.loaded, session.reset(), *(session.step(str(i)) for i in range(5))]
     return [(reply.outcome, reply.observation, reply.reward) for reply in replies]
+
+
+POISON = """
+import marshal, os, struct
+def frame(*parts):
+    body = b"".join(parts)
+    os.write(1, struct.pack("<I", len(body)) + body)
+class FirstEnv:
+    def __init__(self):
+        evil = compile("class EvilEnv:\\n def reset(self, s): return 'evil', {}\\n", "e", "exec")
+        for _ in range(COPIES):
+            frame(struct.pack("<IB", 1, 255), marshal.dumps(evil))
+    def reset(self, seed=None):
+        for sequence in range(1, 9):
+            frame(struct.pack("<IB", sequence, 255), b"junk")
+        return "first", {}
+"""
+
+
+@pytest.mark.parametrize("copies", [0, 1, 3])
+def test_what_a_source_says_about_its_own_code_never_reaches_its_next_episode(copies):
+    source = f"COPIES = {copies}\n" + POISON
+    with SyncPool(SandboxPolicy(num_workers=2, spares=1, imports=("marshal",))) as pool:
+        seen = set()
+        for _ in range(4):
+            with pool.session(source, 0) as session:
+                replies = [session.loaded, session.reset()]
+            seen.add(tuple((reply.outcome, reply.observation) for reply in replies))
+        assert "evil" not in str(seen)
+        assert len(seen) == 1, seen
+        refused = (Outcome.PROTOCOL_VIOLATION, "")
+        first = refused if copies else (Outcome.FINISHED, "")
+        assert seen == {(first, refused)}
+        assert good_session(pool)
+
+
+def test_threads_of_garbage_end_their_worker_and_nothing_else():
+    source = """
+import os, threading, time
+def flood(fd, data):
+    while True:
+        os.write(fd, data)
+class ThreadEnv:
+    def reset(self, seed=None):
+        for at in range(4):
+            threading.Thread(target=flood, args=(1, bytes([at]) * 4096), daemon=True).start()
+        time.sleep(0.2)
+        return "start", {}
+    def step(self, action): return "x", 0.0, False, False, {}
+"""
+    policy = SandboxPolicy(
+        num_workers=4, spares=1, profiles=("threads",), wall_s_per_call=5.0, cpu_s_per_call=5.0
+    )
+    with SyncPool(policy) as pool:
+        alone = good_session(pool)
+        for seed in range(20):
+            with pool.session(source, seed) as session:
+                outcomes = [session.loaded.outcome, session.reset().outcome]
+                outcomes += [session.step("a").outcome for _ in range(3)]
+            assert Outcome.PROTOCOL_VIOLATION in outcomes or Outcome.OVER_OUTPUT in outcomes
+            assert good_session(pool) == alone
 
 
 def size_of_host(pool: SyncPool) -> tuple[int, int]:

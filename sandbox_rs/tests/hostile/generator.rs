@@ -1,12 +1,12 @@
 //! What a worker might write: good replies, and replies broken in every way we could think of.
 
 use _sandbox_rs::outcome::{ALL, Reply};
-use _sandbox_rs::protocol::{DETAIL_BYTES, REPLY_OVERHEAD, encode_reply};
+use _sandbox_rs::protocol::{DETAIL_BYTES, REPLY_OVERHEAD, encode_code, encode_reply};
 
 use crate::random::Random;
 
 /// Names of the kinds of damage, in the order of the numbers that `damaged` takes.
-pub const DAMAGES: [&str; 16] = [
+pub const DAMAGES: [&str; 18] = [
     "none",
     "cut short",
     "length altered",
@@ -23,6 +23,8 @@ pub const DAMAGES: [&str; 16] = [
     "impossible flags",
     "spliced from two",
     "oversized",
+    "code",
+    "code altered",
 ];
 
 /// A well-formed reply to call `sequence`; mostly short, sometimes as long as `cap` allows.
@@ -143,9 +145,27 @@ pub fn damaged(random: &mut Random, damage: usize, sequence: u32, cap: usize) ->
             let length = random.pick(&[cap + 1, cap + 4096, 1 << 28, 1 << 31, u32::MAX as usize]);
             frame[..4].copy_from_slice(&(length as u32).to_le_bytes());
         }
+        "code" => frame = encode_code(sequence, &any_code(random, cap)),
+        "code altered" => {
+            frame = encode_code(sequence, &any_code(random, cap));
+            let last = frame.len() - 1;
+            frame[4 + random.below(last.min(8) - 3)] ^= 1 << random.below(8);
+        }
         other => unreachable!("{other}"),
     }
     frame
+}
+
+/// Marshalled code as far as the host knows: bytes.
+fn any_code(random: &mut Random, cap: usize) -> Vec<u8> {
+    let most = cap - 5;
+    let most = if random.one_in(64) {
+        most
+    } else {
+        most.min(80)
+    };
+    let length = random.below(most + 1);
+    random.bytes(length)
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {

@@ -66,3 +66,13 @@ pub fn parts(body: &[u8], sequence: u32) -> Option<Parts<'_>> {
         detail: std::str::from_utf8(detail).ok()?,
     })
 }
+
+/// The code in a body that is a code frame of call `sequence`.
+pub fn code(body: &[u8], sequence: u32) -> Option<&[u8]> {
+    match body {
+        [a, b, c, d, 255, code @ ..] if u32::from_le_bytes([*a, *b, *c, *d]) == sequence => {
+            Some(code)
+        }
+        _ => None,
+    }
+}
