@@ -96,10 +96,12 @@ class Pool(PoolBase):
         """A fresh worker for one source and seed; entering it acquires and loads.
 
         Raises:
-            ValueError: the source or the seed cannot be sent, or the pool has no such profile.
+            ValueError: the source or the seed cannot be sent, the pool has no such profile, or
+                `forkable` is asked of one with files or threads.
         """
         check_text("source", source, self.policy.source_bytes)
-        return Session(self, source, check_seed(seed), self._profile(profile), forkable)
+        number = self._profile(profile, forkable)
+        return Session(self, source, check_seed(seed), number, forkable)
 
     async def step_many(self, steps: Iterable[tuple[Session, str]]) -> list[Reply | SandboxError]:
         """One step each on many sessions; all are sent before the first answer is awaited.

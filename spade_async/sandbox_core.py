@@ -13,6 +13,7 @@ from spade_async import _sandbox_rs
 from spade_async.errors import SandboxBusy, SandboxError
 from spade_async.jail_backends import make_core
 from spade_async.sandbox_policy import SandboxPolicy, limits_text
+from spade_async.sandbox_profiles import profile
 from spade_async.sandbox_records import Event, Resources
 from spade_async.types import CallReport, Outcome, Reply
 
@@ -79,17 +80,24 @@ class PoolBase:
             raise SandboxError(f"sandbox pool is {state}")
         return self._core
 
-    def _profile(self, name: str | None) -> int:
+    def _profile(self, name: str | None, forkable: bool = False) -> int:
         """Number of a profile of this pool; None takes the first."""
-        if name is None:
-            return 0
+        name = next(iter(self._profiles)) if name is None else name
         if name not in self._profiles:
             known = ", ".join(self._profiles)
             raise ValueError(
                 f"profile {name!r} is not one of this pool's ({known}): name it in "
                 "SandboxPolicy(profiles=...)"
             )
-        return self._profiles[name]
+        number = self._profiles[name]
+        kept = {"files", "threads"}.intersection(profile(self.policy.profiles[number]).tiers)
+        if forkable and kept:
+            # A copy has one thread of its worker's, and its /tmp would be that of its siblings.
+            raise ValueError(
+                f"profile {name!r}: a session with {' and '.join(sorted(kept))} cannot be forked; "
+                "choose a profile without that tier"
+            )
+        return number
 
     @property
     def capabilities(self) -> dict[str, Any]:

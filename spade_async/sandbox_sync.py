@@ -60,10 +60,12 @@ class SyncPool(PoolBase):
         """A fresh worker for one source and seed; entering it acquires and loads.
 
         Raises:
-            ValueError: the source or the seed cannot be sent, or the pool has no such profile.
+            ValueError: the source or the seed cannot be sent, the pool has no such profile, or
+                `forkable` is asked of one with files or threads.
         """
         check_text("source", source, self.policy.source_bytes)
-        return SyncSession(self, source, check_seed(seed), self._profile(profile), forkable)
+        number = self._profile(profile, forkable)
+        return SyncSession(self, source, check_seed(seed), number, forkable)
 
     def acquire(self, *, profile: str | None = None) -> SyncSession:
         """A worker with nothing loaded, in an open session; `ping` is all that it answers well.

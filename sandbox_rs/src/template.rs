@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::capability::Report;
 use crate::jail::child::lock_worker;
-use crate::jail::plan::{FilesPlan, Plan, lock_template};
+use crate::jail::plan::{FilesPlan, Plan, first_user, lock_template};
 use crate::jail::sys::{heap, io, pipe, process};
 use crate::limits::{Limits, Profile};
 use crate::policy;
@@ -78,7 +78,9 @@ fn run(py: Python<'_>) -> Result<(), String> {
 
     let mut plan = Plan {
         cpu_s: limits.lifetime_cpu_s(),
-        own_user: flags.contains("root") && !limits.lacks("identity"),
+        first_user: (flags.contains("root") && !limits.lacks("identity"))
+            .then(first_user)
+            .flatten(),
         die_with_parent: !flags.contains("pids"),
         clone_flags: if limits.lacks("worker_pid_namespace") {
             0

@@ -218,6 +218,34 @@ def test_an_unknown_profile_is_named_with_the_nearest_one(pool):
         pool.session(source("pass"), 1, profile="numpy")  # built in, but not of this pool
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give users")
+def test_two_pools_share_no_user_whose_threads_would_count_for_both(run):
+    users = set()
+    for _ in range(3):
+        with (
+            SyncPool(policy("threads", spares=2)) as pool,
+            pool.session(source("out = os.getuid()"), 1) as first,
+            pool.session(source("out = os.getuid()"), 1) as second,
+        ):
+            for session in (first, second):
+                session.reset()
+                users.add(eval(session.step("go").observation))
+            users.add(run("threads", "out = os.getuid()"))
+    assert len(users) >= 7, "six of the short pools, and one at least of the long one"
+    assert min(users) >= 0x70000000
+
+
+def test_a_session_with_threads_or_files_cannot_be_forkable(pool):
+    for name in ("files", "threads"):
+        with pytest.raises(ValueError, match=f"{name} cannot be forked"):
+            pool.session(source("pass"), 1, profile=name, forkable=True)
+    body = "import asyncio\nout = asyncio.run(asyncio.sleep(0.001, 'slept'))"
+    with pool.session(source(body), 1, profile="asyncio", forkable=True) as session:
+        assert session.reset().ok
+        with session.fork() as branch:
+            assert branch.step("x").observation == session.step("x").observation == "'slept'"
+
+
 def test_profiles_do_not_lend_each_other_rights(run):
     assert run("files", "import asyncio").outcome is Outcome.EXCEPTION
     assert run("asyncio", "open('/tmp/x', 'w')").outcome is Outcome.REFUSED_CALL

@@ -76,10 +76,9 @@ fn lock(plan: &Plan, id: u32, forkable: bool) -> Result<()> {
             confine::landlock_below(version, SCRATCH)?;
         }
     }
-    if plan.own_user {
-        confine::become_user(Plan::user_of(id))?;
-    } else {
-        confine::drop_capabilities()?;
+    match plan.user_of(id) {
+        Some(user) => confine::become_user(user)?,
+        None => confine::drop_capabilities()?,
     }
     if plan.die_with_parent {
         process::die_with_parent()?; // after the change of user, which clears it

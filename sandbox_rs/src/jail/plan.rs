@@ -8,9 +8,12 @@ use crate::capability::Report;
 use crate::limits::Limits;
 use crate::policy::Filters;
 
-/// User id of the first worker when the pool runs as root; worker n gets the n-th after it.
+/// Lowest user id of a worker when the pool runs as root.
 const FIRST_USER: u32 = 0x7000_0000;
-const NUM_USERS: u32 = 1 << 20;
+/// Users of one pool: worker n gets the n-th.
+const NUM_USERS: u32 = 1 << 16;
+/// Pools that have users of their own; the kernel counts processes per user, past all namespaces.
+const NUM_POOLS: u32 = 1 << 12;
 /// The only folder of a worker that has files.
 pub const SCRATCH: &CStr = c"/tmp";
 /// Descriptors of the template, and of a worker without files; an event loop takes three.
@@ -50,8 +53,8 @@ pub struct Plan {
     pub filters: Filters,
     /// Hard CPU limit of a worker.
     pub cpu_s: u64,
-    /// Whether each worker becomes a user of its own.
-    pub own_user: bool,
+    /// Each worker becomes a user of its own, the first of them this one; see `first_user`.
+    pub first_user: Option<u32>,
     /// Whether the broker's death does not already kill by kernel rule.
     pub die_with_parent: bool,
     /// Namespace flags of a worker's clone, as far as they are the same for every profile.
@@ -73,9 +76,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// User id of a worker.
-    pub fn user_of(id: u32) -> u32 {
-        FIRST_USER + id % NUM_USERS
+    /// User id of a worker, if it gets one of its own.
+    pub fn user_of(&self, id: u32) -> Option<u32> {
+        self.first_user.map(|first| first + id % NUM_USERS)
     }
 
     /// Namespace flags of a worker's clone.
@@ -97,8 +100,45 @@ impl Plan {
             return Some(1);
         }
         let family = if forkable { self.branches + 1 } else { 1 };
-        self.own_user.then_some(self.pids.max(1) * family)
+        self.first_user.map(|_| self.pids.max(1) * family)
     }
+}
+
+/// The first user id of this pool, the same in all its templates and another one in every other
+/// pool that lives (as long as there are fewer than `NUM_POOLS`): made of the number of the PID
+/// namespace that the pool's broker made, or of the broker where it could not. `None` where such
+/// ids do not exist, as in a container that has few.
+pub fn first_user() -> Option<u32> {
+    let parent = process::parent_pid();
+    let number = std::fs::read_link("/proc/self/ns/pid")
+        .ok()
+        .filter(|_| parent == 1)
+        .and_then(|link| {
+            let text = link.to_string_lossy();
+            let digits = text.trim_start_matches("pid:[").trim_end_matches(']');
+            digits.parse::<u32>().ok()
+        })
+        .unwrap_or(parent.unsigned_abs());
+    let first = FIRST_USER + number % NUM_POOLS * NUM_USERS;
+    let exist = ["uid_map", "gid_map"].into_iter().all(|name| {
+        std::fs::read_to_string(format!("/proc/self/{name}"))
+            .is_ok_and(|map| holds_users(&map, first))
+    });
+    exist.then_some(first)
+}
+
+/// Whether a map of ids (lines of inside, outside, count) has those of one pool.
+fn holds_users(map: &str, first: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(inside)), Some(Ok(_)), Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        let (from, to) = (u64::from(first), u64::from(first) + u64::from(NUM_USERS));
+        inside <= from && to <= inside + count
+    })
 }
 
 /// Run a step unless a test leaves it out.
@@ -304,6 +344,18 @@ mod tests {
             fs::remove_dir("/tmp/folder")
         });
         assert_eq!(tried, Ok(()));
+    }
+
+    #[test]
+    fn users_are_taken_only_where_a_container_has_them() {
+        assert!(holds_users(
+            "         0          0 4294967295\n",
+            FIRST_USER
+        ));
+        assert!(!holds_users("0 100000 65536\n", FIRST_USER));
+        assert!(!holds_users("0 1000 1\n1 100000 65536\n", FIRST_USER));
+        assert!(holds_users("0 1000 1\n1 100000 4000000000\n", FIRST_USER));
+        assert!(!holds_users("garbage", FIRST_USER));
     }
 
     #[test]
