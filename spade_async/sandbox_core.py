@@ -120,7 +120,8 @@ class PoolBase:
     def events(self) -> list[Event]:
         """What happened since the last look; the newest 4,096 are kept."""
         with faults():
-            return [Event(*event) for event in self._started().drain_events()]
+            rows = self._started().drain_events()
+        return [Event(*row) for row in rows]
 
 
 def resources_of(core: Any, session: int | None) -> Resources | None:

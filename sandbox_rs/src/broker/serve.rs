@@ -141,9 +141,12 @@ impl Broker {
             u32::from_le_bytes([buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]])
         };
         let (first, count) = (number(3), number(7));
-        if buffer[2] == Class::Forkable as u8 && self.cells.is_none() && !self.root {
-            let why = "a forkable session needs a limit of processes: a control group, or users of \
-                       its own (run as root)";
+        let bounded = self.cells.is_some() || self.root;
+        let alone = self.report.holds("worker_pid_namespace");
+        if buffer[2] == Class::Forkable as u8 && !(bounded && alone) {
+            // Else what it forks could outlive it, or be without number.
+            let why = "a forkable session needs a PID namespace of its own and a limit of \
+                       processes (a control group, or its own user: run as root)";
             for id in first..first.saturating_add(count) {
                 self.not_started(id, why);
             }

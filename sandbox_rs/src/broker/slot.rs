@@ -72,8 +72,8 @@ impl Slot {
                 )
             })?;
         let message = format!("{index} {flags}\n{text}");
-        io::send_with(control.as_raw_fd(), message.as_bytes(), &[], true)
-            .map_err(|e| format!("profile {}: {e}", self.profile.name))?;
+        // One that has left already is told from its silence, with how it left.
+        let _ = io::send_with(control.as_raw_fd(), message.as_bytes(), &[], true);
         Ok(Template {
             control,
             pid,

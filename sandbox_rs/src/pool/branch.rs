@@ -4,7 +4,7 @@
 //! ever taken from a worker but bytes. The copy's first packet on its own control socket carries
 //! its process id, filled in by the kernel; the parent process id proves that it is a copy.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::state::{Session, State, TOKEN_WORKER};
@@ -80,9 +80,7 @@ impl State {
         copy.parent_pid = Some(parent_pid);
         let number = self.operation();
         copy.session = Some(number);
-        if !self.limits.blocking {
-            self.watch_worker(branch, &copy)?;
-        }
+        self.watch_worker(branch, &copy)?;
         self.workers.insert(branch, copy);
         self.sessions.insert(number, Session::On(branch));
         self.live += 1;
@@ -150,11 +148,14 @@ impl State {
         reply
     }
 
-    /// Watch a worker's replies, for pools whose I/O thread reads them.
+    /// Nobody blocks on a worker that does not read; its replies are watched in pools whose I/O
+    /// thread reads them.
     pub(super) fn watch_worker(&self, id: u32, worker: &Worker) -> Result<()> {
-        let unblock = |fd: &OwnedFd| pipe::set_nonblocking(fd);
-        unblock(&worker.ends.requests).stage("pipe")?;
-        unblock(&worker.ends.replies).stage("pipe")?;
+        pipe::set_nonblocking(&worker.ends.requests).stage("pipe")?;
+        if self.limits.blocking {
+            return Ok(());
+        }
+        pipe::set_nonblocking(&worker.ends.replies).stage("pipe")?;
         let token = TOKEN_WORKER + 2 * u64::from(id);
         io::watch(&self.epoll, &worker.ends.replies, token).stage("epoll")
     }

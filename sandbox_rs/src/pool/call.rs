@@ -47,8 +47,13 @@ impl State {
         for (&id, worker) in &mut self.workers {
             let mut at = worker.closed_until;
             if at.is_some_and(|until| until <= now) {
-                over.push((id, worker.closed_reply()));
-                continue;
+                if pipe::unread(&worker.ends.replies) == 0 {
+                    over.push((id, worker.closed_reply()));
+                    continue;
+                }
+                // What it wrote before it ended still counts; the thread that reads it is late.
+                worker.closed_until = Some(now + Duration::from_millis(50));
+                at = worker.closed_until;
             }
             if worker.call.is_some() {
                 if worker

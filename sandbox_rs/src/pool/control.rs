@@ -165,9 +165,7 @@ impl State {
         );
         worker.pid = pid_of(&pidfd);
         worker.pidfd = Some(Arc::new(pidfd));
-        if !self.limits.blocking
-            && let Err(error) = self.watch_worker(id, &worker)
-        {
+        if let Err(error) = self.watch_worker(id, &worker) {
             self.to_kill.extend(worker.pidfd);
             return self.not_started(id, &error.to_string());
         }

@@ -82,7 +82,9 @@ impl Pool {
                     return Ok((session, None));
                 }
                 Some(Session::Waiting) => {}
-                _ => {
+                Some(Session::Over(reply)) => return Ok((session, Some(Ok(reply.clone())))),
+                Some(Session::Lost(detail)) => return Ok((session, Some(Err(detail.clone())))),
+                None => {
                     let lost = Err("the session was closed while it waited".to_owned());
                     let done = state.finished.remove(&session).unwrap_or(lost);
                     return Ok((session, Some(done)));
@@ -140,10 +142,16 @@ impl Pool {
             });
         }
         self.after(state);
-        // A frame that does not fit into its pipe blocks until its worker reads it; each worker
-        // does so at once or is late, so this ends.
+        // First what fits at once: a worker that does not read keeps nobody else waiting.
+        let mut unsent = Vec::new();
         for flight in flights.iter().flatten() {
-            self.send(flight, interrupted)?;
+            let sent = pipe::write_now(&flight.ends.requests, &flight.frame).unwrap_or(0);
+            if sent < flight.frame.len() {
+                unsent.push((flight, sent));
+            }
+        }
+        for (flight, sent) in unsent {
+            self.send_from(flight, sent, interrupted)?;
         }
         let mut answers = Vec::with_capacity(flights.len());
         for flight in flights {
@@ -222,11 +230,21 @@ impl Pool {
     }
 
     fn send(&self, flight: &Flight, interrupted: Interrupted<'_>) -> Result<()> {
-        let mut rest = &flight.frame[..];
+        self.send_from(flight, 0, interrupted)
+    }
+
+    /// Write the rest of a frame, waiting while the pipe is full. A worker that does not read is
+    /// late before long, and its pipe closed.
+    fn send_from(&self, flight: &Flight, from: usize, interrupted: Interrupted<'_>) -> Result<()> {
+        let mut rest = &flight.frame[from..];
         while !rest.is_empty() {
             match pipe::write_now(&flight.ends.requests, rest) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(e) if e.kind() == ErrorKind::Interrupted => self.heed(flight, interrupted)?,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    pipe::wait_for_room(&flight.ends.requests, Duration::from_millis(50));
+                    self.heed(flight, interrupted)?;
+                }
                 Err(_) => return Ok(()), // it is dead; reading tells
             }
         }

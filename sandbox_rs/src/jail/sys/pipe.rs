@@ -4,6 +4,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::time::Duration;
 
 use super::check;
 use super::io::own;
@@ -52,6 +53,17 @@ pub fn write_now(fd: &OwnedFd, bytes: &[u8]) -> Result<usize> {
         }
         result
     }
+}
+
+/// Wait until a pipe has room, is closed, a signal comes, or the time is over.
+pub fn wait_for_room(fd: &OwnedFd, most: Duration) {
+    let mut entry = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: `entry` lives through the call. However it ends, the next write tells.
+    let _ = unsafe { libc::poll(&raw mut entry, 1, most.as_millis() as libc::c_int) };
 }
 
 /// One read; it waits unless the descriptor is non-blocking. 0 at the end of the stream.

@@ -115,10 +115,10 @@ pub fn clone_interpreter(flags: i32, thread_id_address: u64, modern: bool) -> Re
     let refused = !modern || Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
     if pid < 0 && refused {
         // SAFETY: as above; the old call writes the pidfd through its third argument, and takes
-        // the thread id's address as its fourth (x86-64 order).
+        // the thread id's address as its fourth (x86-64) or fifth (elsewhere).
         pid = unsafe {
             let tid = args.child_tid;
-            libc::syscall(libc::SYS_clone, args.flags, 0, args.pidfd, tid, 0)
+            libc::syscall(libc::SYS_clone, args.flags, 0, args.pidfd, tid, tid)
         };
     }
     if pid == 0 {
