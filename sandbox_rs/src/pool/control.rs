@@ -173,7 +173,13 @@ impl State {
         self.workers.insert(id, worker);
         if !forkable {
             self.spares[profile].push_back(id);
-            return self.assign();
+            self.assign();
+            // Who waited may have been given another one meanwhile.
+            let most = self.limits.profiles[profile].spares;
+            if class == Class::MadeToOrder && self.spares[profile].len() > most {
+                self.retire(id);
+            }
+            return;
         }
         let mut waiting = self.waiting.iter();
         let at = waiting.position(|waiter| waiter.forkable && waiter.profile == profile);
