@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::capability::Report;
 use crate::jail::child::lock_worker;
 use crate::jail::plan::{FilesPlan, Plan, first_user, lock_template};
-use crate::jail::sys::{heap, io, pipe, process};
+use crate::jail::sys::{arenas, heap, io, pipe, process};
 use crate::limits::{Limits, Profile};
 use crate::policy;
 use crate::worker::{self, Handlers};
@@ -72,6 +72,7 @@ fn run(py: Python<'_>) -> Result<(), String> {
         .and_then(|word| word.parse::<usize>().ok());
     let profile = index.and_then(|i| limits.profiles.get(i));
     let profile = profile.ok_or("no such profile")?.clone();
+    arenas::own();
     let handlers =
         prepare(py, &limits, &profile).map_err(|e| format!("the runner cannot start: {e}"))?;
     let filters = policy::filters(&profile.tiers).map_err(|e| e.to_string())?;
@@ -100,6 +101,7 @@ fn run(py: Python<'_>) -> Result<(), String> {
         landlock: None,
     };
     heap::plug();
+    arenas::settle();
     let mut report = Report::default();
     lock_template(&limits, &mut plan, own_bytes()?, &mut report);
     // Without the layers of its files no worker of this profile is made, not even to test it.

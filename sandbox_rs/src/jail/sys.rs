@@ -1,5 +1,6 @@
 //! Thin wrappers over system calls: one call, one `io::Result`. No policy here.
 
+pub mod arenas;
 pub mod bare;
 pub mod confine;
 pub mod heap;
