@@ -5,6 +5,7 @@ The only place that imports the compiled module, besides the choice of another b
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from spade_async import _sandbox_rs
@@ -43,11 +44,37 @@ def faults() -> _Faults:
     return _FAULTS
 
 
-def reply_of(answer: tuple[Any, ...]) -> Reply:
+# The records are frozen, so their own constructors set each field by way of `object.__setattr__`;
+# the slots themselves take half the time, which is a tenth of a step's.
+_new = object.__new__
+_REPLY_SLOTS = tuple(getattr(Reply, field.name).__set__ for field in dataclasses.fields(Reply))
+_REPORT_SLOTS = tuple(getattr(CallReport, f.name).__set__ for f in dataclasses.fields(CallReport))
+
+
+def reply_of(
+    answer: tuple[Any, ...],
+    _reply: tuple[Any, ...] = _REPLY_SLOTS,
+    _report: tuple[Any, ...] = _REPORT_SLOTS,
+) -> Reply:
     """A completion of the native core as a record."""
     outcome, text, reward, terminated, truncated, detail, wall_s, cpu_s, num_bytes = answer
-    report = CallReport(wall_s, cpu_s, num_bytes)
-    return Reply(_OUTCOMES[outcome], text, reward, terminated, truncated, detail, report)
+    set_wall, set_cpu, set_bytes = _report
+    report = _new(CallReport)
+    set_wall(report, wall_s)
+    set_cpu(report, cpu_s)
+    set_bytes(report, num_bytes)
+    set_outcome, set_text, set_reward, set_terminated, set_truncated, set_detail, set_report = (
+        _reply
+    )
+    reply = _new(Reply)
+    set_outcome(reply, _OUTCOMES[outcome])
+    set_text(reply, text)
+    set_reward(reply, reward)
+    set_terminated(reply, terminated)
+    set_truncated(reply, truncated)
+    set_detail(reply, detail)
+    set_report(reply, report)
+    return reply
 
 
 def outcome_of(done: Any) -> Reply | SandboxError:

@@ -193,6 +193,8 @@ def check_text(what: str, text: str, most_bytes: int) -> None:
     Raises:
         ValueError: not a str, a lone surrogate, or longer than `most_bytes` in UTF-8.
     """
+    if type(text) is str and len(text) <= most_bytes and text.isascii():
+        return  # nearly every text, at no cost
     if not isinstance(text, str):
         raise ValueError(f"{what} is {type(text).__name__}: pass a str")
     if len(text) > most_bytes:  # before a copy is made

@@ -156,9 +156,11 @@ class SyncSession:
     def _call(self, kind: int, body: str) -> Reply:
         if self._over is not None:
             return self._over
-        number = self._open_number()
+        number, core = self._open_number(), self._pool._core
+        if core is None:
+            core = self._pool._started()
         with faults():
-            done = self._pool._started().call_now(number, kind, body)
+            done = core.call_now(number, kind, body)
         return value_of(done)
 
     def reset(self, seed: int | None = None) -> Reply:

@@ -19,13 +19,13 @@ mod worker;
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::capability::Report;
 use crate::error::{Fault, Result, Stage};
-use crate::jail::sys::io;
+use crate::jail::sys::{io, process};
 use crate::limits::Limits;
 use crate::outcome::Reply;
 use crate::protocol::Kind;
@@ -45,6 +45,8 @@ struct Shared {
     done_fd: OwnedFd,
     stop: AtomicBool,
     epoll: OwnedFd,
+    /// Threads that wait for news.
+    waiters: AtomicUsize,
     stub: Mutex<Option<Stub>>,
 }
 
@@ -58,6 +60,8 @@ impl Shared {
 /// A running pool.
 pub struct Pool {
     owner: u32,
+    /// Forks between the first process and this one when the pool was started.
+    forks: u64,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -68,6 +72,7 @@ impl Pool {
     /// # Errors
     /// A layer that must hold is missing, or the machinery cannot start.
     pub fn start(limits: Limits) -> Result<Self> {
+        let forks = process::count_forks();
         let stop = AtomicBool::new(false);
         let launched = launch(&limits, &stop)?;
         let epoll = io::epoll().stage("epoll")?;
@@ -86,6 +91,7 @@ impl Pool {
             done_fd: io::event_fd().stage("eventfd")?,
             stop,
             epoll,
+            waiters: AtomicUsize::new(0),
             stub: Mutex::new(Some(launched.stub)),
         });
         let own = Arc::clone(&shared);
@@ -95,6 +101,7 @@ impl Pool {
             .stage("I/O thread")?;
         Ok(Self {
             owner: std::process::id(),
+            forks,
             shared,
             thread: Mutex::new(Some(thread)),
         })
@@ -115,13 +122,12 @@ impl Pool {
     }
 
     fn own(&self) -> Result<()> {
-        let caller = std::process::id();
-        if caller == self.owner {
+        if process::num_forks() == self.forks {
             return Ok(());
         }
         Err(Fault::WrongProcess {
             owner: self.owner,
-            caller,
+            caller: std::process::id(),
         })
     }
 

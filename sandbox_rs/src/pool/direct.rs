@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -365,7 +366,10 @@ impl Pool {
             self.shared.done.notify_all();
         }
         let patience = Duration::from_millis(50);
+        // Counted under the lock: who announces after releasing it sees the count.
+        self.shared.waiters.fetch_add(1, Ordering::SeqCst);
         let waited = self.shared.done.wait_timeout(state, patience);
+        self.shared.waiters.fetch_sub(1, Ordering::SeqCst);
         waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
     }
 }

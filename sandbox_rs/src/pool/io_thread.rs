@@ -19,8 +19,9 @@ impl Shared {
     pub(super) fn announce(&self, blocking: bool) {
         if !blocking {
             io::ring(&self.done_fd);
+        } else if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.done.notify_all();
         }
-        self.done.notify_all();
     }
 
     /// Start another broker in place of a dead one.

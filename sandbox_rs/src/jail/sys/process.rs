@@ -3,6 +3,8 @@
 use std::io::{Error, Result};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::io::own;
 use super::{check, check_long};
@@ -11,6 +13,27 @@ use super::{check, check_long};
 pub fn fork() -> Result<i32> {
     // SAFETY: the only caller is the exec'd broker program: one thread, so no lock can be held.
     check(unsafe { libc::fork() })
+}
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Forks between the first process that counted and this one.
+pub fn num_forks() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Count forks of this process from now on, in the children; the count of this process.
+pub fn count_forks() -> u64 {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only adds to an atomic number, which is right in a forked child.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+    num_forks()
 }
 
 /// Leave the process at once, without running any handler.
