@@ -78,7 +78,7 @@ def make_trial(handlers, forget):
                 break
         forget()
         gc.collect()
-        gc.freeze()  # also sets the counters back, so that collections come when they would have
+        gc.freeze()  # also sets the counters of the collector back
         return reply
 
     return trial

@@ -115,7 +115,7 @@ class MemoryEnv:
             Counted.number, os.environ.get("MARK"), sys.modules.get("mark"), once.cache_info(),
             getattr(math, "mark", None), hasattr(string, "mark"), sys.getrecursionlimit(),
             "MARK" in globals(), random.getstate()[2], gc.isenabled(), gc.get_threshold(),
-            gc.get_count()[1:], len(gc.get_objects()), sys.getswitchinterval(),
+            sys.getswitchinterval(),
             sorted(c.__name__ for c in object.__subclasses__()), sorted(sys.modules),
             len(re._cache) if hasattr(re, "_cache") else 0, sys.get_int_max_str_digits(),
             sys.gettrace(), sys.getprofile(), list(sys.path), list(sys.argv), os.getpid(),

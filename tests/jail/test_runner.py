@@ -141,7 +141,7 @@ gc.freeze()
 answer([child(3), child(1), child(0)])
 """
     )
-    assert three == one, "the counters of the collector too: every worker runs one"
+    assert three == one, "not even in the counters of the collector"
     assert one.partition("|")[2] == none.partition("|")[2]
     assert "WarmEnv" not in none
 
