@@ -40,8 +40,8 @@ class Book:
         self.hold_until = 0.0
         self.broken: str | None = None
         self.counters = Counters()
-        self._sessions: dict[int, Worker | Answer | None] = {}
-        """A worker, its last answer when it is gone, or None while the session waits for one."""
+        self._sessions: dict[int, Worker | Answer | str | None] = {}
+        """A worker, its last answer when it is gone, a fault of ours, or None while waiting."""
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._last_operation = 0
         self._num_lost_in_a_row = 0
@@ -68,6 +68,8 @@ class Book:
         )
         if len(self._waiting) >= self.limits.queue and not can_start:
             self.counters.busy += 1
+            detail = f"{len(self._waiting)} sessions wait"
+            self.counters.event("busy", self.limits.profile, None, detail)
             raise SandboxBusy(
                 f"sandbox queue is full: {len(self._waiting)} sessions already wait; raise "
                 "sandbox.queue or open fewer at once"
@@ -81,7 +83,7 @@ class Book:
     def call(self, session: int, kind: int, body: bytes) -> int:
         """A call of an open session."""
         worker = self._sessions.get(session)
-        if isinstance(worker, Answer):
+        if isinstance(worker, Answer | str):
             operation = self._operation()
             self.finish(operation, worker)
             return operation
@@ -104,6 +106,26 @@ class Book:
             self._waiting = deque(pair for pair in self._waiting if pair[0] != session)
         self.assign()
 
+    def cancel(self, session: int) -> None:
+        """End a session's worker; a call in flight and all later ones are a fault."""
+        worker = self._sessions.get(session)
+        detail = "the session was cancelled; open a new one"
+        if isinstance(worker, Worker):
+            if worker.call is not None:
+                self.finish(worker.call.operation, detail)
+            self._sessions[session] = detail
+            self._retire(worker)
+        elif worker is None and session in self._sessions:
+            self._waiting = deque(pair for pair in self._waiting if pair[0] != session)
+            self._sessions[session] = detail
+            self.finish(session, detail)
+        self.assign()
+
+    def worker_of(self, session: int) -> Worker | None:
+        """The worker that serves a session now."""
+        worker = self._sessions.get(session)
+        return worker if isinstance(worker, Worker) else None
+
     def assign(self) -> None:
         """Give spares to those who wait, oldest first."""
         while self._waiting and self.spares and len(self.used) < self.limits.num_workers:
@@ -113,6 +135,7 @@ class Book:
             self._sessions[session] = worker
             self.used.add(worker)
             self.counters.acquired += 1
+            worker.cpu_at_start_ns = worker.child.cpu_ns()
             self._send(worker, session, LOAD, body)
 
     def ready(self, worker: Worker) -> None:
@@ -124,12 +147,17 @@ class Book:
         self.spares.append(worker)
         self.assign()
 
+    def pause(self) -> None:
+        """Start nothing for a moment."""
+        self.hold_until = time.monotonic() + PAUSE_S
+
     def not_started(self, detail: str, worker: Worker | None = None) -> None:
         """A worker could not be made: the oldest waiter is told, the others go on waiting."""
         if worker is not None:
             self._retire(worker)
-        self.hold_until = time.monotonic() + PAUSE_S
+        self.pause()
         self._num_lost_in_a_row += 1
+        self.counters.event("start_failed", self.limits.profile, None, detail)
         if self._waiting:
             operation, _ = self._waiting.popleft()
             del self._sessions[operation]
@@ -151,6 +179,7 @@ class Book:
             worker.call = None
         if worker.session is not None:
             self._sessions[worker.session] = answer
+            self.counters.event(answer.outcome, self.limits.profile, worker.session, answer.detail)
         else:
             self.counters.lost_spares += 1
             self._num_lost_in_a_row += 1
@@ -170,6 +199,7 @@ class Book:
         """Nothing more can be served: end every call with a fault."""
         if self.broken is None:
             self.broken = detail
+            self.counters.event("broken", self.limits.profile, None, detail)
         for worker in [*self.used, *self.spares, *self.starting]:
             if worker.call is not None:
                 self.finish(worker.call.operation, detail)
@@ -185,7 +215,9 @@ class Book:
     def _send(self, worker: Worker, operation: int, kind: int, body: bytes) -> None:
         worker.sequence += 1
         worker.begin(operation, kind, self.limits, self.num_cpus)
-        worker.unsent = worker.child.write(encode_request(worker.sequence, kind, body))
+        frame = encode_request(worker.sequence, kind, body)
+        worker.bytes_in += len(frame)
+        worker.unsent = worker.child.write(frame)
 
     def _retire(self, worker: Worker) -> None:
         """Take a worker out of the book; the loop kills and collects it."""

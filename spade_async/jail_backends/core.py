@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from spade_async.errors import SandboxError
 from spade_async.jail_backends.answer import Answer, Row
 from spade_async.jail_backends.book import Book
-from spade_async.jail_backends.counters import Counters
-from spade_async.jail_backends.frame import RESET, load_body
+from spade_async.jail_backends.counters import Counters, EventRow
+from spade_async.jail_backends.frame import RESET, STEP, load_body
 from spade_async.jail_backends.launcher import Launcher
 from spade_async.jail_backends.layers import Layers
 from spade_async.jail_backends.limits import Limits
@@ -39,7 +40,6 @@ class ProcessCore:
         """
         self._owner = os.getpid()
         self._launcher = launcher
-        self._profile = limits.profile
         num_at_once = max(2, os.cpu_count() or 1)
         self._loop = Loop(launcher, Book(limits, launcher.num_cpus, num_at_once), survey.hello)
         self._thread: threading.Thread | None = threading.Thread(
@@ -48,7 +48,11 @@ class ProcessCore:
         self._thread.start()
         try:
             self._layers = self._probe()
-            self._layers.demand(self._layers.missing if limits.strict else list(required))
+            self._layers.demand(
+                list(required)
+                if limits.level == "auto" or (required and limits.level != "strict")
+                else self._layers.missing
+            )
         except BaseException:
             self.close()
             raise
@@ -106,25 +110,50 @@ class ProcessCore:
             if is_work or book.num_wanted(0.0) or (soonest or 1e300) < self._loop.sleeps_until:
                 self._loop.ring()
 
-    def open(
-        self, source: str, seed_hex: str, profile: str | None = None, forkable: bool = False
-    ) -> int:
+    def open(self, source: str, seed_hex: str, profile: int = 0, forkable: bool = False) -> int:
         """Ask for a child and load a source; the number names the session and the operation.
 
         Raises:
             SandboxBusy: the queue is full.
-            SandboxError: the pool is closed, or the session is to be forkable.
+            SandboxError: the pool is closed, or asked for what only the native core gives.
         """
         if forkable:
-            self.fork()
-        if profile is not None and profile != self._profile:
-            raise SandboxError(
-                f"sandbox profile {profile!r}: backend {self._launcher.name!r} serves one profile "
-                f"per pool, here {self._profile!r}"
-            )
+            self._needs_native("a forkable session")
+        if profile != 0:
+            self._needs_native("a second profile in one pool")
         with self._book() as book:
             operation: int = book.open(load_body(source, seed_hex))
         return operation
+
+    def open_now(
+        self, source: str, seed_hex: str, profile: int = 0, forkable: bool = False
+    ) -> tuple[int, Row | str]:
+        """`open`, and wait. A signal's exception gives the session up."""
+        session = self.open(source, seed_hex, profile, forkable)
+        try:
+            return session, self.wait(session)
+        except BaseException:
+            self.release(session)
+            raise
+
+    def call_now(self, session: int, kind: int, body: str) -> Row | str:
+        """`call`, and wait. A signal's exception ends the child."""
+        operation = self.call(session, kind, body)
+        try:
+            return self.wait(operation)
+        except BaseException:
+            self.cancel(session)
+            raise
+
+    def step_many(self, steps: Sequence[tuple[int, str]]) -> list[Row | str]:
+        """Steps on many sessions, all sent before the first answer is awaited."""
+        flights: list[int | str] = []
+        for session, text in steps:
+            try:
+                flights.append(self.call(session, STEP, text))
+            except SandboxError as fault:
+                flights.append(str(fault))
+        return [flight if isinstance(flight, str) else self.wait(flight) for flight in flights]
 
     def call(self, session: int, kind: int, body: str) -> int:
         """Call a session: kind 1 reset (seed in hexadecimal), 2 step (action), 3 hint."""
@@ -137,6 +166,17 @@ class ProcessCore:
         self._check_process()
         with contextlib.suppress(SandboxError), self._book() as book:
             book.release(session)
+
+    def cancel(self, session: int) -> None:
+        """End a session's child now; a call in flight is a fault."""
+        with contextlib.suppress(SandboxError), self._book() as book:
+            book.cancel(session)
+
+    def used(self, session: int) -> dict[str, int | float | None] | None:
+        """What a session has used; None when it has no child."""
+        with self._book() as book:
+            worker = book.worker_of(session)
+            return None if worker is None else worker.account()
 
     def wait(self, operation: int) -> Row | str:
         """Wait for one operation: its row, or the text of a fault."""
@@ -177,17 +217,23 @@ class ProcessCore:
             taken, counters.latencies = counters.latencies, []
         return taken
 
-    def fork(self, *_: object, **__: object) -> NoReturn:
-        """Not here: a plain process cannot be copied with its state."""
-        raise SandboxError(
-            f'session.fork() needs backend "native"; this pool runs backend {self._launcher.name!r}'
-        )
+    def drain_events(self) -> list[EventRow]:
+        """Events since the last drain; the newest 4,096 are kept."""
+        with self._loop.lock:
+            events = self._loop.book.counters.events
+            taken = list(events)
+            events.clear()
+        return taken
 
-    def source_template(self, *_: object, **__: object) -> NoReturn:
-        """Not here: every episode has a process of its own."""
+    def fork(self, session: int, seed_hex: str) -> NoReturn:
+        """Not here: a plain process cannot be copied with its state."""
+        self._needs_native("session.fork()")
+
+    fork_now = fork
+
+    def _needs_native(self, what: str) -> NoReturn:
         raise SandboxError(
-            f'source_template() needs backend "native"; this pool runs backend '
-            f"{self._launcher.name!r}"
+            f'{what} needs backend "native"; this pool runs backend {self._launcher.name!r}'
         )
 
     def close(self) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from spade_async.jail_backends.answer import CODES
 
 LATENCY_SAMPLES = 1 << 16
+NUM_EVENTS = 4096
+
+EventRow: TypeAlias = tuple[float, str, str, int | None, str]
+"""(unix time, kind, profile, session or None, detail), as `sandbox_records.Event` reads it."""
 
 
 @dataclass
@@ -26,12 +33,17 @@ class Counters:
     outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CODES, 0))
     latencies: list[float] = field(default_factory=list)
     """Wall seconds per call since the last drain."""
+    events: deque[EventRow] = field(default_factory=lambda: deque(maxlen=NUM_EVENTS))
 
     def answered(self, outcome: str, wall_s: float) -> None:
         """Note one answered call."""
         self.outcomes[outcome] += 1
         if len(self.latencies) < LATENCY_SAMPLES:
             self.latencies.append(wall_s)
+
+    def event(self, kind: str, profile: str, session: int | None, detail: str) -> None:
+        """Note something worth a line."""
+        self.events.append((time.time(), kind, profile, session, detail))
 
     def pairs(self) -> list[tuple[str, int]]:
         """Name and value of every counter."""

@@ -12,7 +12,7 @@ import struct
 
 from spade_async.jail_backends.answer import CODES, Answer
 
-LOAD, RESET, STEP, HINT = 0, 1, 2, 3
+LOAD, RESET, STEP, HINT, PING = 0, 1, 2, 3, 5
 REPLY_OVERHEAD = 18
 """Bytes of a reply besides its texts; the cap of a reply is on the texts."""
 DETAIL_BYTES = 4096

@@ -15,7 +15,8 @@ from spade_async.jail_backends.frame import DETAIL_BYTES, REPLY_OVERHEAD
 class Limits:
     """What a `ProcessCore` needs of the text; further keys belong to the native core."""
 
-    strict: bool
+    level: str
+    """What the pool may demand of the machine; "strict" wants every layer."""
     num_workers: int
     spares: int
     queue: int

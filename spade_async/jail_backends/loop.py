@@ -137,7 +137,10 @@ class Loop:
             child = Child(self._launcher.command())
         except OSError as error:
             with self.lock:
-                self.book.not_started(error.strerror or str(error))
+                if self._dying:
+                    self.book.pause()  # what they hold comes free
+                else:
+                    self.book.not_started(error.strerror or str(error))
                 if self.book.is_news:
                     self.tell()
             return
@@ -260,6 +263,9 @@ class Loop:
             answer.outcome in (Outcome.OVER_MEMORY, Outcome.PROTOCOL_VIOLATION)
         )
         worker.call = None
+        worker.num_calls += 1
+        worker.wall_s += answer.wall_s
+        worker.bytes_out += answer.reply_bytes
         self.book.finish(call.operation, answer)
         if is_more:
             self.book.end(worker, failed(Outcome.PROTOCOL_VIOLATION, "bytes after the reply"))

@@ -170,7 +170,7 @@ def _configuration(survey: Survey, outside_id: int, left_out: set[str]) -> tuple
     def empty(target: str) -> Any:
         return MountPt(dst=target, fstype="tmpfs", options="size=4096", is_dir=True, noexec=True)
 
-    # The root comes first and is written down: without it nsjail leaves a writable one.
+    # The root comes first and is written down: empty and read-only.
     mounts = [MountPt(dst="/", fstype="tmpfs", is_dir=True)]
     standard = [folder for folder in survey.folders if folder not in survey.extra]
     mounts += [bind(folder, folder) for folder in standard]

@@ -10,6 +10,7 @@ from spade_async.jail_backends.answer import Answer, failed
 from spade_async.jail_backends.child import Child
 from spade_async.jail_backends.frame import LOAD, FrameReader
 from spade_async.jail_backends.limits import Limits
+from spade_async.jail_backends.memory import memory_of
 from spade_async.types import Outcome
 
 CLOSED = "the worker closed its reply pipe"
@@ -44,6 +45,13 @@ class Worker:
     call: Call | None = None
     closed_until: float | None = None
     """Its reply pipe is closed; the cause of its end is awaited until then."""
+    num_calls: int = 0
+    wall_s: float = 0.0
+    """Seconds of the calls answered."""
+    bytes_in: int = 0
+    """Bytes sent to it since its session began."""
+    bytes_out: int = 0
+    cpu_at_start_ns: int | None = None
     is_ended: bool = False
     """It is out of the book: killed or over."""
     watched: set[int] = field(default_factory=set)
@@ -71,6 +79,19 @@ class Worker:
             return None
         now_ns = self.child.cpu_ns()
         return None if now_ns is None else max(0, now_ns - self.call.cpu_before_ns) / 1e9
+
+    def account(self) -> dict[str, int | float | None]:
+        """What its session has used, by the names of `sandbox_records.Resources`."""
+        now_ns = self.child.cpu_ns()
+        known = now_ns is not None and self.cpu_at_start_ns is not None
+        return {
+            "calls": self.num_calls,
+            "wall_s": self.wall_s,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "cpu_ns": now_ns - self.cpu_at_start_ns if known else None,  # type: ignore[operator]
+            **memory_of(self.child.pid),
+        }
 
     def late(self, now: float, num_cpus: int) -> Answer | None:
         """The answer if a deadline has passed; otherwise sets the time of the next look."""

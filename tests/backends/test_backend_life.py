@@ -225,11 +225,17 @@ def test_a_killed_spare_is_replaced(backend, family):
 
 def test_what_needs_the_native_core_says_so():
     with SyncPool(policy("subprocess", num_workers=1, spares=1)) as pool:
-        for call in (pool._core.fork, pool._core.source_template):
-            with pytest.raises(SandboxError, match='needs backend "native"'):
-                call()
+        with pytest.raises(SandboxError, match='forkable session needs backend "native"'):
+            pool.session(SOURCE, 0, forkable=True).__enter__()
         with pytest.raises(SandboxError, match='needs backend "native"'):
-            pool._core.open(SOURCE, "0", forkable=True)
+            pool.source_template(SOURCE).__enter__()
+        with (
+            pool.session(SOURCE, 0) as session,
+            pytest.raises(SandboxError, match=r'session\.fork\(\) needs backend "native"'),
+        ):
+            session.fork()
+    with pytest.raises(SandboxError, match=r'asks for asyncio.*needs backend "native"'):
+        SyncPool(policy("subprocess", profiles=("asyncio",))).start()
 
 
 @pytest.mark.parametrize("backend", PROCESSES, indirect=True)

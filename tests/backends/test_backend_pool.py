@@ -1,5 +1,6 @@
 """The same pool from every backend: many sessions, a bounded queue, ends that leave nothing."""
 
+import asyncio
 import concurrent.futures
 import os
 import threading
@@ -8,13 +9,16 @@ import time
 import pytest
 
 from spade_async.errors import SandboxBusy, SandboxError
-from spade_async.sandbox import SyncPool
+from spade_async.sandbox import Pool, SyncPool
+from spade_async.types import Outcome, Reply
 from tests.backends.policies import BACKENDS, GUESS, policy
 
 pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.parametrize("backend", BACKENDS, indirect=True),
 ]
+
+HANG = "class AEnv:\n def reset(self, s):\n  while True: pass\n"
 
 
 def test_thirty_sessions_at_once_do_not_mix(backend):
@@ -100,15 +104,77 @@ def test_closing_a_session_during_its_call_ends_the_child(backend):
 
 
 def test_a_second_call_in_flight_is_a_fault(backend):
-    with SyncPool(policy(backend)) as own:
-        core = own._core
-        session = core.open("class AEnv:\n def reset(self, s):\n  while True: pass\n", "0")
-        assert core.wait(session)[0] == "finished"
-        operation = core.call(session, 1, "0")
-        with pytest.raises(Exception, match="in flight"):
-            core.call(session, 1, "0")
-        assert core.wait(operation)[0] == "timed_out"
-        core.release(session)
+    async def main() -> tuple[Reply, SandboxError]:
+        async with Pool(policy(backend)) as own, own.session(HANG, 0) as session:
+            first = asyncio.create_task(session.reset())
+            await asyncio.sleep(0.1)
+            with pytest.raises(SandboxError, match="in flight") as fault:
+                await session.reset()
+            return await first, fault.value
+
+    reply, _ = asyncio.run(main())
+    assert reply.outcome is Outcome.TIMED_OUT
+
+
+def test_cancelling_ends_the_child_and_is_a_fault_of_the_call(backend):
+    async def main() -> dict[str, int]:
+        async with Pool(policy(backend, wall_s_per_call=60, cpu_s_per_call=60)) as own:
+            async with own.session(HANG, 0) as session:
+                call = asyncio.create_task(session.reset())
+                await asyncio.sleep(0.2)
+                session.cancel()
+                with pytest.raises(SandboxError, match="cancelled"):
+                    await call
+                with pytest.raises(SandboxError, match="cancelled"):
+                    await session.reset()
+                assert session.resources() is None
+            return own.stats()
+
+    assert asyncio.run(main())["live"] == 0
+
+
+def test_steps_on_many_sessions_come_back_in_order(pool):
+    source = (
+        "class AEnv:\n def reset(self, s):\n  self.s = s\n  return 'x'\n"
+        " def step(self, a):\n  if a == 'die': __import__('os')._exit(1)\n"
+        "  return f'{self.s} {a}', 1, False, False, {}\n"
+    )
+    with pool.session(source, 0) as one, pool.session(source, 1) as two:
+        assert one.reset().ok
+        assert two.reset().ok
+        assert one.ping().ok
+        replies = pool.step_many([(two, "b"), (one, "a")])
+        assert [reply.observation for reply in replies] == ["1 b", "0 a"]
+        replies = pool.step_many([(one, "die"), (two, "c")])
+        assert replies[0].outcome is Outcome.CRASHED
+        assert replies[1].observation == "1 c"
+        with pytest.raises(ValueError, match="twice"):
+            pool.step_many([(two, "x"), (two, "y")])
+
+
+def test_a_session_tells_what_it_has_used(pool):
+    with pool.session(GUESS, 0) as session:
+        assert session.reset().ok
+        used = session.resources()
+        assert used is not None
+        assert used.calls == 2
+        assert used.bytes_in > len(GUESS)
+        assert used.bytes_out >= 2 * (4 + 18)
+        assert used.wall_s > 0
+        assert used.cpu_ns is None or used.cpu_ns > 0
+        assert used.peak_rss_bytes is None or used.peak_rss_bytes > 1 << 20
+
+
+def test_what_ended_a_session_is_an_event(pool):
+    pool.events()
+    with pool.session("class AEnv:\n def reset(self, s): __import__('os')._exit(7)", 0) as session:
+        assert session.reset().outcome is Outcome.CRASHED
+    events = [event for event in pool.events() if event.kind == "crashed"]
+    assert len(events) == 1
+    assert events[0].profile == "compute"
+    assert events[0].detail == "left by itself with code 7"
+    assert events[0].session is not None
+    assert pool.events() == []
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -132,7 +198,7 @@ def test_a_forked_child_cannot_use_the_pool_and_the_parent_still_can(pool):
         assert session.reset().ok
 
 
-def test_a_hundred_sessions_leave_nothing_behind(pool, family):
+def test_a_hundred_sessions_leave_nothing_behind(pool, backend, family):
     def play(count: int) -> None:
         for seed in range(count):
             with pool.session(GUESS, seed) as session:
@@ -153,7 +219,11 @@ def test_a_hundred_sessions_leave_nothing_behind(pool, family):
     before = settle()
     play(100)
     after = settle()
-    assert after == before, "(descriptors, processes) before and after"
+    # The native pool may hold one worker more or less than its spares at the time of a look.
+    most = 1 if backend == "native" else 0
+    fds, processes = after[0] - before[0], after[1] - before[1]
+    assert processes <= most
+    assert fds <= 4 * most
 
 
 def test_the_environment_of_the_host_is_not_inherited(step, monkeypatch, backend):
@@ -162,10 +232,9 @@ def test_the_environment_of_the_host_is_not_inherited(step, monkeypatch, backend
         reply = step("import os\nreturn repr(dict(os.environ)), 1, True, False, {}", on=own)
     assert reply.ok
     assert "sentinel" not in reply.observation
-    assert set(eval(reply.observation)) <= {
-        "PYTHONHASHSEED", "LC_ALL", "LC_CTYPE", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-        "PYTHON_DISABLE_REMOTE_DEBUG", "TZ",
-    }  # fmt: skip
+    own_names = {"LC_ALL", "LC_CTYPE", "LD_BIND_NOW", "TZ"}
+    for name in eval(reply.observation):
+        assert name in own_names or name.startswith("PYTHON") or name.endswith("_NUM_THREADS")
 
 
 def test_an_extra_module_is_there_when_asked_for_and_seeded(backend):
