@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::capability::Report;
 use crate::cgroup::{self, PoolName};
+use crate::jail::proof;
 use crate::jail::sys::{confine, io, process};
 use crate::limits::Limits;
 use crate::template::PACKET_BYTES;
@@ -106,5 +107,8 @@ fn run() -> Result<(), String> {
         process::leave(0);
     }
     process::die_with_parent().map_err(|e| format!("death signal: {e}"))?;
+    if pids {
+        proof::first_process().map_err(|e| format!("PID namespace: {e}"))?;
+    }
     serve::Broker::start(limits, text, owner_fd, report, cells, root, pids)?.serve(&mut buffer)
 }

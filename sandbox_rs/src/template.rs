@@ -164,12 +164,12 @@ fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
     }
     let child = child.map_err(|e| format!("the first fork failed: {e}"))?;
     let Some(child) = child else {
-        worker::self_test()
+        worker::self_test(plan)
     };
     let mut packet = b"P\0\0\0\0".to_vec();
     packet.extend_from_slice(&child.pid.to_le_bytes());
     io::send_with(CONTROL, &packet, &[], true).map_err(|e| e.to_string())?;
-    let mut text = [0; 256];
+    let mut text = [0; 2048];
     let replies = child.fds[1].as_raw_fd();
     let answered = io::poll_readable(&[replies], Some(Duration::from_secs(5)));
     let _ = io::poll_readable(&[child.fds[2].as_raw_fd()], Some(Duration::from_secs(5)));
@@ -183,7 +183,8 @@ fn self_test(plan: &mut Plan, report: &mut Report) -> Result<(), String> {
         (_, true) => Ok(()),
         (_, false) => Err(std::io::Error::other(format!("not refused: {passed}"))),
     };
-    report.note("self_test", &verdict, "forbidden calls were refused");
+    let detail = "a worker tried what is forbidden, and its filter refused it";
+    report.note("self_test", &verdict, detail);
     Ok(())
 }
 

@@ -11,7 +11,8 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::jail::child::{FORKS, REPLIES, REQUESTS, lock_branch};
 use crate::jail::plan::Plan;
-use crate::jail::sys::{confine, io, process};
+use crate::jail::proof;
+use crate::jail::sys::{io, process};
 use crate::limits::Limits;
 use crate::outcome::{Outcome, Reply};
 use crate::protocol::{DETAIL_BYTES, FrameReader, Kind, encode_code, encode_reply};
@@ -227,27 +228,10 @@ fn extract(value: &Bound<'_, PyAny>) -> PyResult<Reply> {
     })
 }
 
-/// In a throw-away worker: try what must be refused and report what passed. Never returns.
-pub fn self_test() -> ! {
-    let names = [
-        "openat",
-        "socket",
-        "execve",
-        "ptrace",
-        "kill",
-        "unshare",
-        "clone3",
-        "clone",
-        "seccomp",
-        "bpf",
-        "io_uring_setup",
-        "mprotect",
-        "mmap",
-    ];
-    let passed: Vec<_> = names
-        .into_iter()
-        .filter(|name| confine::attempt(name) == 0)
-        .collect();
-    let _ = io::write_all(REPLIES, format!("{}\n", passed.join(" ")).as_bytes());
+/// In a throw-away worker: try what must be refused and report what was not. Never returns.
+pub fn self_test(plan: &Plan) -> ! {
+    let alone = plan.clone_flags & libc::CLONE_NEWPID != 0;
+    let failures = proof::failures_of_worker(alone, plan.first_user.is_some());
+    let _ = io::write_all(REPLIES, format!("{}\n", failures.join(" ")).as_bytes());
     process::leave(0)
 }

@@ -155,7 +155,7 @@ class SandboxConfig(Section):
     """What confines the code; see docs/backends.md."""
     allow_unsafe: bool = False
     """Has to be spelled out for `subprocess`, which does not confine."""
-    level: Literal["auto", "strict"] = "auto"
+    level: Literal["auto", "strict", "rootless", "container", "minimal"] = "auto"
     workers: int = Field(32, ge=1, le=4096)
     spares: int = Field(8, ge=0, le=1024)
     queue: int = Field(4096, ge=1, le=1_000_000)

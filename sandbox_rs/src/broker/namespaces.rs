@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::capability::Report;
 use crate::cgroup::{self, Cgroups, PoolName};
-use crate::jail::plan::unless_left_out;
-use crate::jail::sys::process;
+use crate::jail::plan::{FIRST_USER, unless_left_out};
+use crate::jail::proof;
+use crate::jail::sys::{process, seen};
 use crate::limits::Limits;
 
 /// Time that removing what dead owners left may take at a start.
@@ -29,48 +30,66 @@ pub(super) fn open_cells(
     opened.ok()
 }
 
-/// Enter what can be had; returns whether workers can become other users.
+/// Enter what can be had; returns whether each worker becomes a user of its own.
 pub(super) fn enter(limits: &Limits, report: &mut Report) -> bool {
-    let (user, group) = process::identity();
-    let mut root = user == 0;
-    let mut pids = unless_left_out(limits, "pid_namespace", || {
-        if root {
-            process::unshare(libc::CLONE_NEWPID)
-        } else {
-            Err(Error::other(""))
+    let is_root = process::identity().0 == 0;
+    // Tried first: a child made after `unshare` would be the first of the PID namespace, and its
+    // end that of the namespace.
+    let freed = unless_left_out(limits, "identity", || try_identity(is_root));
+    let mut in_user_namespace = false;
+    let pids = unless_left_out(limits, "pid_namespace", || {
+        if is_root && process::unshare(libc::CLONE_NEWPID).is_ok() {
+            return Ok(());
         }
+        // Unprivileged, or root without the capability: a user namespace gives the rights. Where a
+        // security module takes them away again, half a step could not be taken back.
+        seen::rehearse(enter_user_namespace)
+            .map_err(|e| Error::new(e.kind(), format!("in a user namespace: {e}")))?;
+        in_user_namespace = true;
+        enter_user_namespace()
     });
-    if pids.is_err() && !limits.lacks("pid_namespace") {
-        // Unprivileged, or root without the capability: a user namespace gives the rights.
-        let entered = process::unshare(libc::CLONE_NEWUSER).and_then(|()| {
-            fs::write("/proc/self/setgroups", "deny")?;
-            fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
-            fs::write("/proc/self/gid_map", format!("0 {group} 1"))
-        });
-        pids = entered.and_then(|()| process::unshare(libc::CLONE_NEWPID));
-        root = root && pids.is_err();
-    }
     report.note(
         "pid_namespace",
         &pids,
         "the broker's death kills everything in it",
     );
-    for (name, flag) in [
-        ("network_namespace", libc::CLONE_NEWNET),
-        ("ipc_namespace", libc::CLONE_NEWIPC | libc::CLONE_NEWUTS),
-    ] {
-        let entered = unless_left_out(limits, name, || process::unshare(flag));
-        if entered.is_ok() && flag & libc::CLONE_NEWUTS != 0 {
-            process::name_host("jail"); // uname would tell the host's
-        }
-        report.note(name, &entered, "one, shared and empty");
-    }
-    let identity = unless_left_out(limits, "identity", || Ok(()));
-    let detail = if root {
-        "one user id per worker"
+    let network = unless_left_out(limits, "network_namespace", || {
+        process::unshare(libc::CLONE_NEWNET)?;
+        proof::network()
+    });
+    let detail = "one, shared, no interface is up";
+    report.note("network_namespace", &network, detail);
+    let ipc = unless_left_out(limits, "ipc_namespace", || {
+        process::unshare(libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)?;
+        process::name_host("jail"); // uname would tell the host's
+        proof::ipc()
+    });
+    report.note("ipc_namespace", &ipc, "one, shared and empty");
+    let own_user = is_root && !in_user_namespace && freed.is_ok();
+    let detail = if own_user {
+        "one user id per worker, no capabilities"
     } else {
         "no capabilities"
     };
-    report.note("identity", &identity, detail);
-    root
+    report.note("identity", &freed, detail);
+    own_user
+}
+
+/// A user namespace that maps our own user alone, and a PID namespace in it.
+fn enter_user_namespace() -> Result<()> {
+    let (user, group) = process::identity();
+    process::unshare(libc::CLONE_NEWUSER)?;
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
+    process::unshare(libc::CLONE_NEWPID)
+}
+
+/// Whether a worker can be freed of all rights, and root of being root.
+fn try_identity(is_root: bool) -> Result<()> {
+    if is_root {
+        proof::identity(Some(FIRST_USER))
+            .map_err(|e| Error::new(e.kind(), format!("workers stay root: {e}")))?;
+    }
+    proof::identity(None)
 }

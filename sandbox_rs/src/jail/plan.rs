@@ -3,13 +3,14 @@
 use std::ffi::{CStr, CString};
 use std::io::{Error, Result};
 
+use super::proof;
 use super::sys::{confine, process};
 use crate::capability::Report;
 use crate::limits::Limits;
 use crate::policy::Filters;
 
 /// Lowest user id of a worker when the pool runs as root.
-const FIRST_USER: u32 = 0x7000_0000;
+pub const FIRST_USER: u32 = 0x7000_0000;
 /// Users of one pool: worker n gets the n-th.
 const NUM_USERS: u32 = 1 << 16;
 /// Pools that have users of their own; the kernel counts processes per user, past all namespaces.
@@ -159,7 +160,8 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
     let folder = plan.files.is_some().then_some(SCRATCH);
     let root = unless_left_out(limits, "empty_root", || {
         process::unshare(libc::CLONE_NEWNS)?;
-        confine::empty_root(folder)
+        confine::empty_root(folder)?;
+        proof::empty_root(folder)
     });
     report.note(
         "empty_root",
@@ -176,10 +178,9 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
 
     let rlimits = unless_left_out(limits, "rlimits", || limit_resources(plan));
     let rlimits = rlimits.and_then(|()| {
-        confine::limit(
-            libc::RLIMIT_AS,
-            template_bytes.saturating_add(plan.memory_bytes),
-        )
+        let bytes = template_bytes.saturating_add(plan.memory_bytes);
+        confine::limit(libc::RLIMIT_AS, bytes)?;
+        proof::address_space(bytes)
     });
     let detail = format!(
         "address space {} bytes above the template",
@@ -187,7 +188,10 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
     );
     report.note("rlimits", &rlimits, &detail);
 
-    let privileges = unless_left_out(limits, "no_new_privs", confine::no_new_privileges);
+    let privileges = unless_left_out(limits, "no_new_privs", || {
+        confine::no_new_privileges()?;
+        proof::no_new_privileges()
+    });
     report.note("no_new_privs", &privileges, "");
 
     // Before the filter, which refuses the calls of Landlock. A domain that rules files refuses
@@ -196,6 +200,7 @@ pub fn lock_template(limits: &Limits, plan: &mut Plan, template_bytes: u64, repo
         let version = confine::landlock_version()?;
         if plan.files.is_none() {
             confine::landlock_nothing(version)?;
+            proof::landlock()?;
         }
         Ok(version)
     });

@@ -1,12 +1,14 @@
 //! Thin wrappers over system calls: one call, one `io::Result`. No policy here.
 
 pub mod arenas;
+pub mod attempt;
 pub mod bare;
 pub mod confine;
 pub mod heap;
 pub mod io;
 pub mod pipe;
 pub mod process;
+pub mod seen;
 pub mod trial;
 
 use std::io::{Error, Result};
