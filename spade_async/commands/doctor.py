@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spade_async.errors import SpadeError
+from spade_async.sandbox_policy import LEVELS
 from spade_async.weights.folder import check_shared_memory
 
 _PROBE_TIMEOUT_S = 120.0
@@ -119,7 +120,27 @@ def _jail() -> list[Finding]:
     except SpadeError as error:
         remedy = "the kernel must allow seccomp and fork; see the message for the layer"
         return [Finding("jail", False, True, str(error), remedy)]
-    return jail_findings(capabilities)
+    return [*jail_findings(capabilities), _files()]
+
+
+def _files() -> Finding:
+    """The one layer that a profile adds: a file system of the episode's own, written to."""
+    from spade_async.sandbox import SandboxPolicy, SyncPool
+
+    source = (
+        "class DoctorEnv:\n def reset(self, seed):\n"
+        "  open('/tmp/a', 'w').write('kept')\n  return open('/tmp/a').read(), {}\n"
+    )
+    policy = SandboxPolicy(profiles=("files",), num_workers=1, spares=1)
+    try:
+        with SyncPool(policy) as pool, pool.session(source, 0) as session:
+            reply = session.reset()
+            detail = pool.capabilities["layers"]["files"]["detail"]
+    except SpadeError as error:
+        return Finding("jail: files", False, False, str(error), "other profiles run without it")
+    if reply.observation != "kept":
+        detail = f"an episode that writes a file comes to {reply.outcome.value}: {reply.detail}"
+    return Finding("jail: files", reply.observation == "kept", False, detail)
 
 
 def jail_findings(capabilities: dict[str, Any]) -> list[Finding]:
@@ -127,7 +148,11 @@ def jail_findings(capabilities: dict[str, Any]) -> list[Finding]:
 
     A layer that does not hold lowers the level, and `sandbox.level` decides whether that is enough.
     """
-    findings = [Finding("jail", True, True, f"starts, level {capabilities['level']}")]
+    level = capabilities["level"]
+    highest = level.partition(",")[0]
+    held = LEVELS[LEVELS.index(highest) :] if highest in LEVELS else ()
+    demands = f"sandbox.level may be {', '.join(('auto', *held))}"
+    findings = [Finding("jail", True, True, f"starts, level {level}; {demands}")]
     for name, layer in capabilities["layers"].items():
         detail = layer["detail"] or ("holds" if layer["ok"] else "does not hold here")
         shown = name.replace("_", " ")
