@@ -90,7 +90,8 @@ def rows(stack: ExitStack, plan: Plan) -> list[Row]:
     return [
         Row("limit_us.F", "F: raw clone, stdlib template", lambda: [stdlib.clone()[0]]),
         Row("limit_us.F_numpy", "F: raw clone, numpy template", lambda: [numpy.clone()[0]]),
-        Row("limit_us.F_hot", "F again and again, caches hot", lambda: hot(stdlib)),
+        Row("limit_us.F_hot", "F right after a clone", lambda: hot(stdlib)),
+        Row("limit_us.F_numpy_hot", "F numpy right after a clone", lambda: hot(numpy)),
         Row(
             "limit_us.R",
             "R: no-op round trip, pipe, native ends",

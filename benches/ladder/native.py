@@ -19,6 +19,8 @@ from benches.ladder.workload import moves
 from spade_async.sandbox import SandboxPolicy, SyncPool, SyncSession
 
 SEED = 7
+NUM_SPARES = 12
+"""Spares of the rung that takes several in a row."""
 PAUSE_S = 0.003
 """Time for what a pool does behind a session's back: the next rung must not pay for it."""
 
@@ -163,19 +165,41 @@ class Rungs:
 
         return take
 
-    def blank(self, spares: int, numpy: bool = False) -> Callable[[], Sequence[float]]:
-        """From the request for a worker to the answer of its first no-op."""
-        pool = self.pool(spares=spares, num_workers=4, numpy=numpy)
+    def blank(self, numpy: bool = False) -> Callable[[], Sequence[float]]:
+        """From the request for a worker, with none ready, to the answer of its first no-op."""
+        pool = self.pool(spares=0, num_workers=4, numpy=numpy)
         acquire = built(pool, "acquire")
-        rest(pool, spares)
+        rest(pool, 0)
 
         def take() -> list[float]:
             begun = time.perf_counter()
             with acquire() as worker:
                 worker.ping()
                 taken = (time.perf_counter() - begun) * 1e6
-            rest(pool, spares)
+            rest(pool, 0)
             return [taken]
+
+        return take
+
+    def spares(self) -> Callable[[], Sequence[float]]:
+        """From the request for a spare to the answer of its first no-op, several in a row: R too
+        is measured in a row. Each worker is touched for the first time."""
+        pool = self.pool(spares=NUM_SPARES, num_workers=2 * NUM_SPARES)
+        acquire = built(pool, "acquire")
+        rest(pool, NUM_SPARES)
+
+        def take() -> list[float]:
+            times, workers = [], []
+            for _ in range(NUM_SPARES // 2):
+                begun = time.perf_counter()
+                worker = acquire()
+                worker.ping()
+                times.append((time.perf_counter() - begun) * 1e6)
+                workers.append(worker)
+            for worker in workers:
+                worker.close()
+            rest(pool, NUM_SPARES)
+            return times
 
         return take
 
@@ -260,8 +284,8 @@ class Rungs:
 def rows(stack: ExitStack, plan: Plan) -> list[Row]:
     """All rungs of the native jail."""
     rungs = Rungs(stack, plan)
-    rungs.add("ready_us.stdlib", "native, sealed and ready", lambda: rungs.blank(0))
-    rungs.add("ready_us.numpy", "native, sealed and ready, numpy", lambda: rungs.blank(0, True))
+    rungs.add("ready_us.stdlib", "native, sealed and ready", rungs.blank)
+    rungs.add("ready_us.numpy", "native, sealed and ready, numpy", lambda: rungs.blank(numpy=True))
     reply = "first_reply_us."
     rungs.add(f"{reply}code", "native + compiled code", lambda: rungs.first_reply(0))
     rungs.add(
@@ -276,7 +300,7 @@ def rows(stack: ExitStack, plan: Plan) -> list[Row]:
         lambda: rungs.first_reply(0, numpy=True, cache=False),
     )
     rungs.add(f"{reply}per_source", "per-source template", rungs.per_source)
-    rungs.add("spare_acquire_us", "spare: acquire and a no-op", lambda: rungs.blank(4))
+    rungs.add("spare_acquire_us", "spare: acquire and a no-op", rungs.spares)
     rungs.add(f"{reply}spare_code", "warmed spare + compiled code", lambda: rungs.first_reply(4))
     rungs.add(
         f"{reply}spare_source",
