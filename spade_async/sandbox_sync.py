@@ -126,7 +126,6 @@ class SyncSession:
         self._pool, self._seed_hex = pool, seed_hex
         self._plan: tuple[str, str, int, bool] = (source, seed_hex, profile, forkable)
         self._is_open = False
-        self._over: Reply | None = None
         self._number: int | None = None
 
     def __enter__(self) -> Self:
@@ -154,8 +153,6 @@ class SyncSession:
         return self._number
 
     def _call(self, kind: int, body: str) -> Reply:
-        if self._over is not None:
-            return self._over
         number, core = self._open_number(), self._pool._core
         if core is None:
             core = self._pool._started()
@@ -203,11 +200,12 @@ class SyncSession:
             copied, done = self._pool._started().fork_now(
                 number, "" if seed is None else copy._seed_hex
             )
-        copy.loaded = value_of(done)
-        if copied == number:
-            copy._over = copy.loaded  # the session itself is over: there was nothing to copy
-        else:
-            copy._number = copied
+        copy._number = copied
+        try:
+            copy.loaded = value_of(done)
+        except BaseException:
+            copy.close()
+            raise
         return copy
 
     def cancel(self) -> None:

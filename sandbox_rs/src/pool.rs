@@ -175,7 +175,7 @@ impl Pool {
                 asked.session
             }
             Err(reply) => {
-                let operation = state.operation();
+                let operation = state.begin_over(&reply);
                 state.finish(operation, Ok(reply));
                 operation
             }

@@ -110,10 +110,34 @@ impl State {
         }))
     }
 
+    /// A copy of what is over: a session that answers what the other answers.
+    pub(super) fn begin_over(&mut self, reply: &Reply) -> u64 {
+        let number = self.operation();
+        self.sessions.insert(number, Session::Over(reply.clone()));
+        number
+    }
+
+    /// Keep a copy's answer until its parent has answered too, if it has not.
+    pub(super) fn hold(&mut self, operation: u64, reply: &Reply) -> bool {
+        let calls = self.workers.values_mut().filter_map(|w| w.call.as_mut());
+        let mut parents = calls.filter(|call| call.silent && call.operation == operation);
+        let Some(call) = parents.next() else {
+            return false;
+        };
+        call.held = Some(reply.clone());
+        true
+    }
+
     /// The parent's word on a fork: only a failure matters, the copy speaks for itself.
-    pub(super) fn parent_answered(&mut self, operation: u64, reply: Reply) {
+    pub(super) fn parent_answered(&mut self, operation: u64, reply: Reply, held: Option<Reply>) {
         if reply.outcome == Outcome::Finished {
+            if let Some(held) = held {
+                self.finish(operation, Ok(held));
+            }
             return;
+        }
+        if held.is_some() {
+            self.finish(operation, Ok(reply.clone()));
         }
         if let Some(&Session::On(branch)) = self.sessions.get(&operation) {
             if let Some(worker) = self.workers.get_mut(&branch) {

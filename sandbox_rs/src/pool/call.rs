@@ -26,6 +26,9 @@ pub(super) struct Call {
     pub(super) source: Option<Arc<str>>,
     /// Whether somebody waits for it; the fork of a parent is answered by its branch.
     pub(super) silent: bool,
+    /// What the branch of a silent call has answered while its parent has not: whoever asked for
+    /// the fork may call the parent next.
+    pub(super) held: Option<Reply>,
     /// Seconds the worker was ready to run but had no CPU, and its counter at the last look.
     pub(super) stolen: Option<(f64, f64)>,
 }

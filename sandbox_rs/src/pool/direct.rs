@@ -177,7 +177,7 @@ impl Pool {
         let mut state = self.checked()?;
         let asked = match state.fork(session, seed)? {
             Ok(asked) => asked,
-            Err(reply) => return Ok((session, Ok(reply))),
+            Err(reply) => return Ok((state.begin_over(&reply), Ok(reply))),
         };
         let number = asked.session;
         let parent = Self::flight_of(&state, asked.parent, session, asked.frame);

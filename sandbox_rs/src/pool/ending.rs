@@ -106,6 +106,8 @@ impl State {
             reply.cpu_s = worker.look().or(reply.cpu_s);
             if !call.silent {
                 self.finish(call.operation, Ok(reply.clone()));
+            } else if let Some(held) = call.held {
+                self.finish(call.operation, Ok(held));
             }
         }
         let Some(worker) = self.workers.get_mut(&id) else {

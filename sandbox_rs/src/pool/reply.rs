@@ -48,6 +48,7 @@ impl State {
             next_check,
             source,
             silent: false,
+            held: None,
             stolen: None,
         });
         self.ring_by(next_check);
@@ -203,7 +204,7 @@ impl State {
             reply = Reply::failed(Outcome::OverOutput, detail);
         }
         if call.silent {
-            return self.parent_answered(call.operation, reply);
+            return self.parent_answered(call.operation, reply, call.held);
         }
         let loaded = call.kind.loads();
         if loaded && reply.outcome == Outcome::Finished && worker.parent_pid.is_some() {
@@ -223,7 +224,9 @@ impl State {
         if call.kind == Kind::Reset && self.refill_at.is_some() {
             self.refill(); // the session has had its first answers
         }
-        self.finish(call.operation, Ok(reply.clone()));
+        if !(loaded && self.hold(call.operation, &reply)) {
+            self.finish(call.operation, Ok(reply.clone()));
+        }
         if more {
             let detail = "bytes after the reply";
             self.end(id, Reply::failed(Outcome::ProtocolViolation, detail));

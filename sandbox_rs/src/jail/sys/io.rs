@@ -194,7 +194,10 @@ pub fn recv_with(fd: RawFd, buffer: &mut [u8], wait: bool) -> Result<(usize, Vec
             break count;
         }
         let error = Error::last_os_error();
-        if error.kind() != ErrorKind::Interrupted {
+        // A peer that left with requests unread resets the connection: told once, and what it had
+        // said before can still be received.
+        let goes_on = [ErrorKind::Interrupted, ErrorKind::ConnectionReset];
+        if !goes_on.contains(&error.kind()) {
             return Err(error);
         }
     };
