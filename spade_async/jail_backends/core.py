@@ -190,6 +190,7 @@ class ProcessCore:
 
     def drain(self) -> list[tuple[int, Row | str]]:
         """All completions since the last drain, by operation."""
+        self._check_process()
         with self._loop.lock:
             if self._thread is not None:
                 with contextlib.suppress(BlockingIOError):
@@ -207,11 +208,13 @@ class ProcessCore:
 
     def stats(self) -> list[tuple[str, int]]:
         """Counters and gauges by name."""
+        self._check_process()
         with self._loop.lock:
             return self._loop.book.pairs()
 
     def drain_latencies(self) -> list[float]:
         """Wall seconds per call since the last drain."""
+        self._check_process()
         with self._loop.lock:
             counters = self._loop.book.counters
             taken, counters.latencies = counters.latencies, []
@@ -219,6 +222,7 @@ class ProcessCore:
 
     def drain_events(self) -> list[EventRow]:
         """Events since the last drain; the newest 4,096 are kept."""
+        self._check_process()
         with self._loop.lock:
             events = self._loop.book.counters.events
             taken = list(events)

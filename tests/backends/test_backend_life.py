@@ -270,3 +270,18 @@ def test_too_few_descriptors_is_a_typed_refusal_and_then_recovery(backend):
         timeout=100, check=False,
     )  # fmt: skip
     assert done.stdout == "recovered\n", done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_figures_of_a_pool_are_refused_in_a_forked_child():
+    with SyncPool(policy("subprocess", num_workers=1, spares=1)) as pool:
+        refused = []
+        pid = os.fork()
+        if pid == 0:
+            for figure in (pool.stats, pool.events, pool.drain_latencies, pool._core.drain):
+                with contextlib.suppress(SandboxError):
+                    figure()
+                    continue
+                refused.append(figure)
+            os._exit(len(refused))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
