@@ -156,7 +156,8 @@ class Book:
         if worker is not None:
             self._retire(worker)
         self.pause()
-        self._num_lost_in_a_row += 1
+        if worker is not None:  # else the system had no room, which may pass
+            self._num_lost_in_a_row += 1
         self.counters.event("start_failed", self.limits.profile, None, detail)
         if self._waiting:
             operation, _ = self._waiting.popleft()
