@@ -94,16 +94,23 @@ def make_ready(trial):
     gc.freeze()
 
 
-def plug_pools(block=16, largest=512, most=4096, pool_bytes=16384):
+def plug_pools(block=16, largest=512, most=1 << 16, pool_bytes=16384, in_a_row=6):
     """Fill the half-used pools of the allocator, so that workers start on fresh pages."""
 
-    def plug(make):
+    def plug(size, make):
+        last = row = 0
         for _ in range(most):
             PLUGS.append(made := make())
-            if id(made) % pool_bytes < 64:
-                return  # the first block of a fresh pool
+            place = id(made)
+            if row and place == last + size:
+                row += 1
+            else:
+                row = int(place % pool_bytes < 64)  # the first block of a pool
+            last = place
+            if row == in_a_row:
+                return  # a fresh one: the holes of a used one are not in their order
 
-    plug(object)
-    plug(lambda: float("1.5"))
+    plug(block, object)
+    plug(block * 2, lambda: float("1.5"))
     for size in range(block * 3, largest + 1, block):
-        plug(lambda size=size: bytes(size - 33))  # 33 bytes of header and final zero
+        plug(size, lambda size=size: bytes(size - 33))  # 33 bytes of header and final zero
