@@ -26,6 +26,9 @@ class SandboxPolicy:
     """Most live sessions at once."""
     spares: int = 8
     """Workers kept ready beyond the live ones."""
+    warm_spares: bool = False
+    """Spares run a trusted episode before they are used: the first reply comes sooner, each worker
+    costs more CPU in all. For latency, not for throughput."""
     queue: int = 1024
     """Sessions that may wait for a worker; one more raises `SandboxBusy`."""
     wall_s_per_call: float = 2.0
@@ -84,6 +87,8 @@ class SandboxPolicy:
             if not is_never and not (is_number and 0.001 <= seconds <= 86_400):  # no NaN either
                 raise ValueError(f"sandbox.{name}={_shown(seconds)}: set 0.001 to 86400 seconds")
         self._check_profiles()
+        if not isinstance(self.warm_spares, bool):
+            raise ValueError(f"sandbox.warm_spares={_shown(self.warm_spares)}: set True or False")
         if self.python is not None:
             _check_path("python", self.python)
         if not isinstance(self.imports, tuple):
@@ -160,6 +165,7 @@ def limits_text(
         "source_bytes": policy.source_bytes,
         "action_bytes": policy.action_bytes,
         "max_turns": policy.max_turns,
+        "warm_spares": policy.warm_spares,
         "code_cache_bytes": policy.code_cache_bytes,
         "branches": policy.branches,
         "python": sys.executable,

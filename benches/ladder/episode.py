@@ -52,7 +52,9 @@ def rate(variant: str, plan: Plan, seconds: float, num_cpus: int = 1) -> dict[st
         Unavailable: the pool has no such variant yet.
     """
     values: dict[str, Any] = {"numpy": variant == "numpy", "cache": variant != "source"}
-    limits = policy(spares=NUM_SPARES * num_cpus, num_workers=8 * num_cpus, **values)
+    limits = policy(
+        spares=NUM_SPARES * num_cpus, num_workers=8 * num_cpus, warm_spares=False, **values
+    )
     with Pinned(num_cpus) as cpus, ExitStack() as stack:
         pool = SyncPool(limits)
         tree = Tree(pool.start)

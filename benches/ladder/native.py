@@ -33,6 +33,8 @@ def policy(numpy: bool = False, cache: bool = True, **values: Any) -> SandboxPol
     """
     known = {field.name for field in dataclasses.fields(SandboxPolicy)}
     values = {"wall_s_per_call": 60.0, "load_wall_s": 60.0, "cpu_s_per_call": 60.0, **values}
+    if values.get("spares"):
+        values.setdefault("warm_spares", True)  # the rungs ask how soon, the episodes how many
     if numpy:
         values |= {"profiles": ("numpy",)} if "profiles" in known else {"imports": ("numpy",)}
     if not cache:

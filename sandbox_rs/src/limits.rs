@@ -30,6 +30,8 @@ pub struct Limits {
     pub action_bytes: usize,
     /// Turn budget handed to constructors that ask for one.
     pub max_turns: u32,
+    /// Spares run a trusted episode before they are used.
+    pub warm_spares: bool,
     /// Bytes of sources and compiled code kept by the host; 0 compiles every time.
     pub code_cache_bytes: usize,
     /// Most live branches of one forkable session.

@@ -32,7 +32,7 @@ pub enum Class {
     MadeToOrder = 0,
     /// The same, and it may copy itself.
     Forkable = 1,
-    /// It is kept ready: it warms itself up before it is used.
+    /// It is kept ready, and may warm itself up before it is used.
     Ahead = 2,
 }
 

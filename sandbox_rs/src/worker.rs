@@ -59,7 +59,8 @@ pub fn serve(py: Python<'_>, handlers: &Handlers, limits: &Limits, plan: &Plan, 
         process::ignore_children(); // branches that end leave no zombies
     }
     // Touches the pages that an episode touches, before anybody waits for it.
-    if class == Class::Ahead && handlers.trial.call0(py).is_err() {
+    let warms_up = class == Class::Ahead && limits.warm_spares;
+    if warms_up && handlers.trial.call0(py).is_err() {
         process::leave(72);
     }
     let most_bytes = limits
@@ -69,7 +70,7 @@ pub fn serve(py: Python<'_>, handlers: &Handlers, limits: &Limits, plan: &Plan, 
     let cap = most_bytes.saturating_add(1 << 20);
     let mut reader = FrameReader::default();
     let mut buffer = vec![0; READ_BYTES];
-    if class == Class::Ahead {
+    if warms_up {
         rehearse(py, handlers, &mut reader, limits);
     }
     loop {
