@@ -112,9 +112,7 @@ def test_an_owner_and_its_stub_killed_together_are_swept_up_by_the_next_start(st
         os.kill(stub, signal.SIGKILL)
     owner.kill()
     owner.wait()
-    time.sleep(0.2)
-    assert folders_of(owner.pid), "nobody is there to remove them"
-    probe_capabilities()
+    probe_capabilities()  # or the start of any other pool on this machine, which may be faster
     assert folders_of(owner.pid) == []
 
 

@@ -23,7 +23,7 @@ impl PoolName {
     /// Name of pool `number` of process `owner`.
     ///
     /// Call it in the PID namespace of the owner, while the owner lives. `number` tells pools of
-    /// one owner apart; the process id of the pool's stub will do.
+    /// one owner apart: the process id of the pool's stub, whose end is the pool's.
     ///
     /// # Errors
     /// There is no such process, or /proc does not show it.
