@@ -6,6 +6,7 @@ Closing, exit and the simple kills are in `test_lifetime.py`; what the host itse
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import random
 import signal
@@ -194,17 +195,18 @@ def test_workers_outlive_their_template_and_new_ones_come_from_another():
 
 
 def test_templates_are_replaced_by_count_and_age_without_a_difference():
-    plain = SandboxPolicy(num_workers=4, spares=2)
-    with SyncPool(plain) as pool:
+    with SyncPool(POLICY) as pool:
         expected = [transcript(pool, seed) for seed in range(30)]
     for setting in ({"rotate_after": 4}, {"rotate_after_s": 0.4}):
-        with SyncPool(SandboxPolicy(num_workers=4, spares=2, **setting)) as pool:
+        with SyncPool(dataclasses.replace(POLICY, **setting)) as pool:
             seen = set(family().templates)
             with pool.session(GOOD, 99) as long_lived:
                 long_lived.reset()
                 for seed in range(30):
                     assert transcript(pool, seed) == expected[seed]
-                    assert long_lived.step("a").observation.split()[0] == str(seed + 1)
+                    reply = long_lived.step("a")
+                    assert reply.ok, reply
+                    assert reply.observation.split()[0] == str(seed + 1)
                     seen.update(Family().templates)
                     time.sleep(0.05)
             assert len(seen) >= 3, f"{setting}: {len(seen)} templates"
