@@ -45,7 +45,7 @@ class Case:
 
     def source(self) -> str:
         """The environment."""
-        return environment(self.body, (RAW if self.on == "ctypes" else "") + dedent(self.head))
+        return environment(self.body, ("" if self.on == "plain" else RAW) + dedent(self.head))
 
     def check(self, reply: Reply) -> None:
         """Assert the outcome."""

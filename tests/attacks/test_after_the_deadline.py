@@ -143,7 +143,6 @@ def test_a_killed_worker_says_nothing_more(arena: Arena) -> None:
     arena.check_at_rest()
 
 
-@pytest.mark.xfail(reason="between calls no limit runs but that of the worker's whole life")
 def test_a_worker_does_not_compute_between_calls(arena: Arena) -> None:
     """A forged reply buys time that nobody counts: a core is taken from the trainer meanwhile."""
     source = Case("", "send(frame(3))\nwhile True: pass", head=FORGE).source()

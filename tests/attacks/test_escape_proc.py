@@ -145,7 +145,6 @@ def test_objects_of_the_template_name_neither_host_nor_user(told_host: SyncPool)
     assert reply.observation == "[]"
 
 
-@pytest.mark.xfail(reason="the jail has a host name space of its own but keeps the host's name")
 def test_the_name_of_the_machine_is_not_told(attack: Callable[[Case], Reply]) -> None:
     reply = attack(
         Case("proc-host-name", """
