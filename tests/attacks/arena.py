@@ -175,8 +175,11 @@ class Arena:
 
     def _states(self) -> list[str]:
         """States of the pool's processes; spares above the wanted number are left out."""
-        surplus = max(0, int(self.pool.stats()["spare"]) - self.policy.spares)
-        return sorted(descendants(self.stub).values())[surplus:]
+        return sorted(descendants(self.stub).values())[self._surplus() :]
+
+    def _surplus(self) -> int:
+        """Spares beyond the wanted number: those that became free at the same time as others."""
+        return max(0, int(self.pool.stats()["spare"]) - self.policy.spares)
 
     def _settled(self) -> list[str]:
         """States of the pool's processes once three looks agree."""
@@ -212,7 +215,11 @@ class Arena:
 
         rested = eventually(rests)
         assert rested, (self.processes, descendants(self.stub), self.pool.stats())
-        assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= self.descriptors)
+
+        def descriptors() -> int:
+            return len(os.listdir("/proc/self/fd")) - 4 * self._surplus()
+
+        assert eventually(lambda: descriptors() <= self.descriptors), self.pool.stats()
         assert eventually(lambda: Path("/proc/self/mountinfo").read_text() == self.mounts)
         assert resident_bytes() - self.resident < MOST_GROWTH_BYTES, "the host's memory grew"
 
