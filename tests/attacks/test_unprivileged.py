@@ -18,7 +18,7 @@ NOBODY = 65534
 INNER = """
 import os, sys, pytest
 assert os.getuid() == 65534
-sys.exit(pytest.main(["tests/attacks", "-q", "-p", "no:cacheprovider", "--timeout=120", "-x",
+sys.exit(pytest.main(["tests/attacks", "-q", "-p", "no:cacheprovider", "--timeout=120",
                       "--basetemp", sys.argv[1], "-o", "addopts="]))
 """
 
