@@ -1,5 +1,6 @@
 """The threads profile: a few threads, within the limits of the call, and gone with the worker."""
 
+import os
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,10 @@ from tests.attacks.case import (
     Case,
     params,
 )  # fmt: skip
+
+
+UNBOUNDED = "nothing limits the threads of a worker" if os.geteuid() != 0 else ""
+"""An ordinary user without control groups has no limit of processes that is a worker's own."""
 
 
 def threads(name: str, body: str, outcomes=FINISHED, says="", **more) -> Case:
@@ -39,14 +44,14 @@ CASES = [
                 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
                 started += 1
             except (RuntimeError, MemoryError): break
-        if started > 16: passed.append(started)"""),
+        if started > 16: passed.append(started)""", finding=UNBOUNDED),
     threads("a-thousand-below-threading", """
         _thread.stack_size(32768)
         started = 0
         for _ in range(1000):
             try: _thread.start_new_thread(time.sleep, (1000,)); started += 1
             except (RuntimeError, MemoryError): break
-        if started > 16: passed.append(started)"""),
+        if started > 16: passed.append(started)""", finding=UNBOUNDED),
     threads("threads-that-start-threads", """
         def again():
             try: _thread.start_new_thread(again, ())
