@@ -20,7 +20,6 @@ from tests.attacks.case import (
     params,
 )  # fmt: skip
 
-
 UNBOUNDED = "nothing limits the threads of a worker" if os.geteuid() != 0 else ""
 """An ordinary user without control groups has no limit of processes that is a worker's own."""
 
