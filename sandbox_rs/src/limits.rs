@@ -92,6 +92,16 @@ impl Limits {
         total.ceil().max(2.0) as u64
     }
 
+    /// Add the memory limit of a profile to what is said about its breach, once.
+    pub fn name_memory(&self, profile: usize, detail: &mut String) {
+        const MARK: &str = "; limit ";
+        if let Some(profile) = self.profiles.get(profile)
+            && !detail.contains(MARK)
+        {
+            *detail = format!("{detail}{MARK}{} bytes", profile.memory_bytes);
+        }
+    }
+
     /// Longest compiled form of a source: marshalled code is a few times its text.
     pub fn code_bytes(&self) -> usize {
         self.source_bytes.saturating_mul(16).saturating_add(1 << 20)

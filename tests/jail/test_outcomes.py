@@ -350,3 +350,9 @@ def test_a_source_without_an_environment_is_a_bad_value(pool):
     with pool.session("class Env: pass\nclass ToolUseBaseEnv: pass", 0) as session:
         assert session.loaded.outcome is Outcome.BAD_VALUE
         assert "ends in Env" in session.loaded.detail
+
+
+def test_a_breach_of_memory_names_its_limit(step):
+    reply = step("x = bytearray(1 << 30)")
+    assert reply.outcome is Outcome.OVER_MEMORY
+    assert f"limit {64 << 20} bytes" in reply.detail

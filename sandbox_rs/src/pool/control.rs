@@ -239,7 +239,7 @@ impl State {
 /// What the end of a worker means for its call.
 pub(super) fn exit_reply(status: i32, over_memory: bool) -> Reply {
     if over_memory {
-        let detail = "memory: the worker's control group was full";
+        let detail = "memory: killed by the kernel, its control group was full";
         return Reply::failed(Outcome::OverMemory, detail);
     }
     match status {

@@ -101,6 +101,9 @@ impl State {
             return;
         };
         let profile = worker.profile;
+        if reply.outcome == Outcome::OverMemory {
+            self.limits.name_memory(profile, &mut reply.detail);
+        }
         if let Some(call) = worker.call.take() {
             reply.wall_s = call.begun.elapsed().as_secs_f64();
             reply.cpu_s = worker.look().or(reply.cpu_s);

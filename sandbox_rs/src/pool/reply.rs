@@ -196,6 +196,9 @@ impl State {
         reply.cpu_s = worker.look();
         worker.used.calls += 1;
         worker.used.wall_s += reply.wall_s;
+        if reply.outcome == Outcome::OverMemory {
+            self.limits.name_memory(worker.profile, &mut reply.detail);
+        }
         if let Some(detail) = misfit(call.kind, &reply) {
             reply = Reply::failed(Outcome::ProtocolViolation, detail);
         } else if reply.observation.len() > self.limits.reply_bytes {
