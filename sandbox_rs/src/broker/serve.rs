@@ -49,6 +49,16 @@ impl Broker {
             if root { "root" } else { "" },
             if pids { "pids" } else { "" }
         );
+        let mut report = report;
+        if let Some(many) = limits.profiles.iter().find(|profile| profile.pids > 1) {
+            let counted = if cells.is_some() || root {
+                Ok(())
+            } else {
+                let text = format!("profile {}: its threads are in nobody's count", many.name);
+                Err(std::io::Error::other(text))
+            };
+            report.note("pids", &counted, "threads of a worker are counted");
+        }
         let slots = limits.profiles.iter().cloned().map(Slot::new).collect();
         let mut broker = Self {
             limits,

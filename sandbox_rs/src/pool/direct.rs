@@ -30,6 +30,8 @@ struct Flight {
     ends: Arc<Ends>,
     frame: Vec<u8>,
     cap: usize,
+    /// Its pipe may outlive it: what it forked by itself holds the other end too.
+    is_branch: bool,
 }
 
 impl Pool {
@@ -222,6 +224,7 @@ impl Pool {
             ends: Arc::clone(&worker.ends),
             frame,
             cap: state.cap(call.kind),
+            is_branch: worker.root.is_some(),
         })
     }
 
@@ -289,6 +292,9 @@ impl Pool {
     ) -> Result<()> {
         let mut reader = FrameReader::default();
         loop {
+            if flight.is_branch && !self.wait_for_branch(flight, interrupted)? {
+                return Ok(());
+            }
             let got = match pipe::read_now(&flight.ends.replies, scratch) {
                 Ok(0) => {
                     let mut state = self.shared.lock();
@@ -333,6 +339,20 @@ impl Pool {
                 if !open {
                     return Ok(());
                 }
+            }
+        }
+    }
+
+    /// Wait until a branch has written; whether it has, or its call is over.
+    fn wait_for_branch(&self, flight: &Flight, interrupted: Interrupted<'_>) -> Result<bool> {
+        loop {
+            let most = Duration::from_millis(50);
+            if pipe::wait_for_bytes(&flight.ends.replies, most) {
+                return Ok(true);
+            }
+            self.heed(flight, interrupted)?;
+            if !Self::is_open(&self.shared.lock(), flight) {
+                return Ok(false);
             }
         }
     }
