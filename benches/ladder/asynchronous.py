@@ -27,10 +27,10 @@ class Rungs:
         self._plan = plan
         self._runner = stack.enter_context(asyncio.Runner())
         try:
-            limits = policy(spares=4, num_workers=4)
+            limits = policy(spares=4, num_workers=4, warm=True)
             self.code = True
         except Unavailable:
-            limits = policy(spares=4, num_workers=4, cache=False)
+            limits = policy(spares=4, num_workers=4, cache=False, warm=True)
             self.code = False
         self._runner.run(self._start(limits))
         stack.callback(lambda: self._runner.run(self._close()))

@@ -52,9 +52,7 @@ def rate(variant: str, plan: Plan, seconds: float, num_cpus: int = 1) -> dict[st
         Unavailable: the pool has no such variant yet.
     """
     values: dict[str, Any] = {"numpy": variant == "numpy", "cache": variant != "source"}
-    limits = policy(
-        spares=NUM_SPARES * num_cpus, num_workers=8 * num_cpus, warm_spares=False, **values
-    )
+    limits = policy(spares=NUM_SPARES * num_cpus, num_workers=8 * num_cpus, warm=False, **values)
     with Pinned(num_cpus) as cpus, ExitStack() as stack:
         pool = SyncPool(limits)
         tree = Tree(pool.start)

@@ -34,9 +34,7 @@ def of_workers(plan: Plan, numpy: bool) -> dict[str, dict[str, float]]:
     """
     source = plan.numpy_source if numpy else plan.source
     with ExitStack() as stack:
-        limits = best_policy(
-            numpy=numpy, spares=NUM_WORKERS, num_workers=NUM_WORKERS, warm_spares=False
-        )
+        limits = best_policy(numpy=numpy, spares=NUM_WORKERS, num_workers=NUM_WORKERS, warm=False)
         pool = SyncPool(limits)
         tree = Tree(pool.start)
         stack.callback(pool.close)
@@ -56,9 +54,7 @@ def per_gib(plan: Plan, num: int) -> dict[str, float]:
     Kernel memory is in it. Other work on the machine is too: measure on a quiet one.
     """
     with ExitStack() as stack:
-        pool = stack.enter_context(
-            SyncPool(best_policy(spares=1, num_workers=num, warm_spares=False))
-        )
+        pool = stack.enter_context(SyncPool(best_policy(spares=1, num_workers=num, warm=False)))
         rest(pool, 1)
         time.sleep(0.2)
         before = _available_kib()

@@ -25,16 +25,17 @@ PAUSE_S = 0.003
 """Time for what a pool does behind a session's back: the next rung must not pay for it."""
 
 
-def policy(numpy: bool = False, cache: bool = True, **values: Any) -> SandboxPolicy:
-    """A pool's limits for a bench: patient, and of this machine's features.
+def policy(
+    numpy: bool = False, cache: bool = True, warm: bool = False, **values: Any
+) -> SandboxPolicy:
+    """A pool's limits for a bench: patient; spares are warmed where latency is the question.
 
     Raises:
         Unavailable: the pool does not have what is asked for.
     """
     known = {field.name for field in dataclasses.fields(SandboxPolicy)}
     values = {"wall_s_per_call": 60.0, "load_wall_s": 60.0, "cpu_s_per_call": 60.0, **values}
-    if values.get("spares"):
-        values.setdefault("warm_spares", True)  # the rungs ask how soon, the episodes how many
+    values["warm_spares"] = warm
     if numpy:
         values |= {"profiles": ("numpy",)} if "profiles" in known else {"imports": ("numpy",)}
     if not cache:
@@ -186,7 +187,7 @@ class Rungs:
     def spares(self) -> Callable[[], Sequence[float]]:
         """From the request for a spare to the answer of its first no-op, several in a row: R too
         is measured in a row. Each worker is touched for the first time."""
-        pool = self.pool(spares=NUM_SPARES, num_workers=2 * NUM_SPARES)
+        pool = self.pool(spares=NUM_SPARES, num_workers=2 * NUM_SPARES, warm=True)
         acquire = built(pool, "acquire")
         rest(pool, NUM_SPARES)
 
@@ -303,11 +304,20 @@ def rows(stack: ExitStack, plan: Plan) -> list[Row]:
     )
     rungs.add(f"{reply}per_source", "per-source template", rungs.per_source)
     rungs.add("spare_acquire_us", "spare: acquire and a no-op", rungs.spares)
-    rungs.add(f"{reply}spare_code", "warmed spare + compiled code", lambda: rungs.first_reply(4))
+    rungs.add(
+        f"{reply}spare_code",
+        "warmed spare + compiled code",
+        lambda: rungs.first_reply(4, warm=True),
+    )
+    rungs.add(
+        f"{reply}spare_code_cold",
+        "spare that is not warmed + compiled code",
+        lambda: rungs.first_reply(4),
+    )
     rungs.add(
         f"{reply}spare_source",
         "warmed spare + source",
-        lambda: rungs.first_reply(4, cache=False),
+        lambda: rungs.first_reply(4, cache=False, warm=True),
     )
     rungs.add("step_us.hot", "step, hot", rungs.hot)
     rungs.add("step_us.noop_hot", "no-op to a live worker, hot", rungs.noop)

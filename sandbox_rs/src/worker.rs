@@ -82,6 +82,7 @@ pub fn serve(py: Python<'_>, handlers: &Handlers, limits: &Limits, plan: &Plan, 
         };
         let body = &frame[5..];
         let reply = match kind {
+            Kind::Ping => Reply::failed(Outcome::Finished, ""), // all that it tells is being here
             Kind::Fork => match fork(py, handlers, plan, body) {
                 Ok(reply) => reply,
                 Err(error) => Reply::failed(Outcome::Exception, format!("fork: {error}")),
