@@ -128,12 +128,15 @@ class Pool(PoolBase):
                 future.set_result(fault)
                 flights.append(future)
         try:
-            return list(await asyncio.gather(*flights))
+            if flights:
+                await asyncio.wait(flights)
         except asyncio.CancelledError:
+            self._drain()  # what has been answered is not unfinished
             for (number, _), flight in zip(calls, flights, strict=True):
-                if flight.cancelled():
+                if flight.cancel():
                     core.cancel(number)
             raise
+        return [flight.result() for flight in flights]
 
     async def source_template(self, source: str, *, profile: str | None = None) -> SourceTemplate:
         """Parse and construct a source once; episodes are forked from it.

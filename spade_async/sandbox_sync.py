@@ -107,7 +107,8 @@ class SyncPool(PoolBase):
         What the source does before the fork (module level, constructor) all its episodes share,
         the objects it made included; `random` is seeded anew in each.
         """
-        return SyncSourceTemplate(self.session(source, 0, profile=profile, forkable=True))
+        root = self.session(source, 0, profile=profile, forkable=True)
+        return SyncSourceTemplate(root.__enter__())
 
 
 class SyncSession:
@@ -197,10 +198,9 @@ class SyncSession:
         if seed is not None:
             copy._seed_hex = check_seed(seed)
         with faults():
-            copied, done = self._pool._started().fork_now(
+            copy._number, done = self._pool._started().fork_now(
                 number, "" if seed is None else copy._seed_hex
             )
-        copy._number = copied
         try:
             copy.loaded = value_of(done)
         except BaseException:
@@ -229,7 +229,10 @@ class SyncSession:
 
 
 class SyncSourceTemplate:
-    """A source that is parsed and constructed once: ``with pool.source_template(source) as t``."""
+    """A source that is parsed and constructed once: ``with pool.source_template(source) as t``.
+
+    It is open already; close it, or use ``with``.
+    """
 
     def __init__(self, root: SyncSession) -> None:
         self._root = root
@@ -240,7 +243,6 @@ class SyncSourceTemplate:
         return self._root.loaded
 
     def __enter__(self) -> Self:
-        self._root.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:

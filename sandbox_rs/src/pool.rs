@@ -15,6 +15,7 @@ mod io_thread;
 mod launch;
 mod reply;
 mod state;
+mod together;
 mod worker;
 
 use std::collections::HashMap;
@@ -174,10 +175,9 @@ impl Pool {
                 state.write(asked.parent, asked.frame);
                 asked.session
             }
-            Err(reply) => {
-                let operation = state.begin_over(&reply);
-                state.finish(operation, Ok(reply));
-                operation
+            Err((copy, reply)) => {
+                state.repeat(copy, reply);
+                copy
             }
         };
         self.after(state);
@@ -218,7 +218,7 @@ impl Pool {
     pub fn used(&self, session: u64) -> Result<Option<Used>> {
         let state = self.checked()?;
         Ok(match state.sessions.get(&session) {
-            Some(state::Session::On(id)) => state.workers.get(id).map(worker::Worker::account),
+            Some(state::Session::On(id)) => state.workers.get(id).and_then(worker::Worker::account),
             _ => None,
         })
     }

@@ -4,6 +4,7 @@
 //! it, and changes at most what the runner says about its own episode.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -125,7 +126,7 @@ fn fork(py: Python<'_>, handlers: &Handlers, plan: &Plan, seed: &[u8]) -> std::i
     let Ok([requests, replies, control]) = <[OwnedFd; 3]>::try_from(fds) else {
         return Err(std::io::Error::other("its ends did not arrive"));
     };
-    if process::clone_branch(plan.thread_id_address)? {
+    if clone_branch(plan)? {
         let raw = [&requests, &replies, &control].map(AsRawFd::as_raw_fd);
         if lock_branch(plan, raw[0], raw[1], raw[2]).is_err() {
             process::leave(71);
@@ -142,6 +143,20 @@ fn fork(py: Python<'_>, handlers: &Handlers, plan: &Plan, seed: &[u8]) -> std::i
         }
     }
     Ok(Reply::failed(Outcome::Finished, ""))
+}
+
+/// Clone, and wait a little when the family has all its processes: one that was closed a moment ago
+/// counts until the kernel has taken it away.
+fn clone_branch(plan: &Plan) -> std::io::Result<bool> {
+    const PAUSE: Duration = Duration::from_millis(2);
+    const TRIES: u32 = 200;
+    for _ in 1..TRIES {
+        match process::clone_branch(plan.thread_id_address) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    process::clone_branch(plan.thread_id_address)
 }
 
 fn in_runner(py: Python<'_>, error: &PyErr) -> Reply {

@@ -74,7 +74,7 @@ impl Broker {
         let memory = (profile.memory_bytes + profile.files_bytes).saturating_mul(family.into());
         let cell = cells.take(
             memory.saturating_add(HEADROOM_BYTES),
-            profile.pids.max(family),
+            profile.pids.max(1).saturating_mul(family),
         )?;
         if let Err(error) = cells.attach(&cell, pid) {
             cells.ended(cell);

@@ -7,6 +7,8 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use super::Done;
+use super::call::Call;
 use super::state::{Session, State, TOKEN_WORKER};
 use super::worker::{Ends, Worker};
 use crate::error::{Fault, Result, Stage};
@@ -23,8 +25,8 @@ pub(super) struct Asked {
 }
 
 impl State {
-    /// Register the copy of a session; the caller writes the parent's frame. A session that is over
-    /// answers for its copy.
+    /// Register the copy of a session; the caller writes the parent's frame. The copy of a session
+    /// that is over is over as well: its number and the answer.
     ///
     /// # Errors
     /// The session is not forkable, the pool is full, or descriptors are short.
@@ -32,18 +34,22 @@ impl State {
         &mut self,
         session: u64,
         seed: &str,
-    ) -> Result<std::result::Result<Asked, Reply>> {
+    ) -> Result<std::result::Result<Asked, (u64, Reply)>> {
         let parent = match self.worker_of(session)? {
             Ok(id) => id,
-            Err(reply) => return Ok(Err(reply)),
+            Err(reply) => {
+                let copy = self.operation();
+                self.sessions.insert(copy, Session::Over(reply.clone()));
+                return Ok(Err((copy, reply)));
+            }
         };
         let Some(worker) = self.workers.get(&parent) else {
             return Err(Fault::broken("session", "its worker is gone"));
         };
-        let Some(control) = worker.ends.control.as_ref() else {
+        if worker.ends.control.is_none() {
             let detail = "it cannot be forked; open it with forkable=True";
             return Err(Fault::broken("session", detail));
-        };
+        }
         let Some(parent_pid) = worker.pid else {
             let detail = "it cannot be forked here: /proc does not show its process id";
             return Err(Fault::broken("session", detail));
@@ -64,8 +70,7 @@ impl State {
         let (reply_end, replies) = pipe::pipe().stage("pipe of a branch")?;
         let (control_end, own) = io::socket_pair(true).stage("socket of a branch")?;
         io::pass_credentials(&control_end).stage("socket of a branch")?;
-        let fds = [requests.as_raw_fd(), replies.as_raw_fd(), own.as_raw_fd()];
-        io::send_with(control.as_raw_fd(), b"F", &fds, false).stage("sending a branch its ends")?;
+        let to_parent = Arc::clone(&worker.ends);
         let branch = self.next_worker;
         self.next_worker = self.next_worker.wrapping_add(1).max(1);
         let mut copy = Worker::new(
@@ -77,10 +82,17 @@ impl State {
             profile,
         );
         copy.root = Some(root);
+        copy.parent = Some(parent);
         copy.parent_pid = Some(parent_pid);
         let number = self.operation();
         copy.session = Some(number);
         self.watch_worker(branch, &copy)?;
+        // Last of what can fail: what lies in this socket belongs to the next fork.
+        let fds = [requests.as_raw_fd(), replies.as_raw_fd(), own.as_raw_fd()];
+        if let Some(control) = &to_parent.control {
+            let sent = io::send_with(control.as_raw_fd(), b"F", &fds, false);
+            sent.stage("sending a branch its ends")?;
+        }
         self.workers.insert(branch, copy);
         self.sessions.insert(number, Session::On(branch));
         self.live += 1;
@@ -110,24 +122,6 @@ impl State {
         }))
     }
 
-    /// A copy of what is over: a session that answers what the other answers.
-    pub(super) fn begin_over(&mut self, reply: &Reply) -> u64 {
-        let number = self.operation();
-        self.sessions.insert(number, Session::Over(reply.clone()));
-        number
-    }
-
-    /// Keep a copy's answer until its parent has answered too, if it has not.
-    pub(super) fn hold(&mut self, operation: u64, reply: &Reply) -> bool {
-        let calls = self.workers.values_mut().filter_map(|w| w.call.as_mut());
-        let mut parents = calls.filter(|call| call.silent && call.operation == operation);
-        let Some(call) = parents.next() else {
-            return false;
-        };
-        call.held = Some(reply.clone());
-        true
-    }
-
     /// The parent's word on a fork: only a failure matters, the copy speaks for itself.
     pub(super) fn parent_answered(&mut self, operation: u64, reply: Reply, held: Option<Reply>) {
         if reply.outcome == Outcome::Finished {
@@ -144,6 +138,37 @@ impl State {
                 worker.parent_pid = None; // there is no such process
             }
             self.end(branch, reply);
+        }
+    }
+
+    /// Keep a branch's first answer back while its parent has not answered. Whether it does.
+    pub(super) fn parent_is_busy(&mut self, id: u32, operation: u64, reply: &Reply) -> bool {
+        let parent = self.workers.get(&id).and_then(|worker| worker.parent);
+        let parent = parent.and_then(|parent| self.workers.get_mut(&parent));
+        match parent.and_then(|worker| worker.call.as_mut()) {
+            Some(call) if call.silent && call.operation == operation => {
+                call.held = Some(reply.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A call that its worker will not answer any more. That of a parent says nothing about the
+    /// branch, which has a call of its own.
+    pub(super) fn drop_call(&mut self, call: Call, done: Done) {
+        match (call.silent, call.held) {
+            (false, _) => self.finish(call.operation, done),
+            (true, Some(held)) => self.finish(call.operation, Ok(held)),
+            (true, None) => {}
+        }
+    }
+
+    /// End those that live in the namespace of a worker which is gone.
+    pub(super) fn end_branches(&mut self, root: u32, detail: &str) {
+        let branches = self.workers.iter().filter(|(_, w)| w.root == Some(root));
+        for branch in branches.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.end(branch, Reply::failed(Outcome::Crashed, detail));
         }
     }
 

@@ -19,19 +19,17 @@ use crate::protocol::{FrameReader, Kind};
 pub type Interrupted<'a> = &'a mut dyn FnMut() -> bool;
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    pub(super) static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A call that a thread drives.
-struct Flight {
-    id: u32,
-    operation: u64,
-    session: u64,
-    ends: Arc<Ends>,
-    frame: Vec<u8>,
+pub(super) struct Flight {
+    pub(super) id: u32,
+    pub(super) operation: u64,
+    pub(super) session: u64,
+    pub(super) ends: Arc<Ends>,
+    pub(super) frame: Vec<u8>,
     cap: usize,
-    /// Its pipe may outlive it: what it forked by itself holds the other end too.
-    is_branch: bool,
 }
 
 impl Pool {
@@ -145,25 +143,16 @@ impl Pool {
             });
         }
         self.after(state);
-        // First what fits at once: a worker that does not read keeps nobody else waiting.
-        let mut unsent = Vec::new();
-        for flight in flights.iter().flatten() {
-            let sent = pipe::write_now(&flight.ends.requests, &flight.frame).unwrap_or(0);
-            if sent < flight.frame.len() {
-                unsent.push((flight, sent));
-            }
-        }
-        for (flight, sent) in unsent {
-            self.send_from(flight, sent, interrupted)?;
-        }
+        let flying: Vec<&Flight> = flights.iter().flatten().collect();
+        self.drive(&flying, interrupted)?;
         let mut answers = Vec::with_capacity(flights.len());
-        for flight in flights {
+        for flight in &flights {
             answers.push(match flight {
-                Ok(flight) => self.receive(&flight, interrupted)?,
-                Err(done) => done,
+                Ok(flight) => self.landed(flight, interrupted),
+                Err(done) => Ok(done.clone()),
             });
         }
-        Ok(answers)
+        answers.into_iter().collect()
     }
 
     /// Copy a live session; the copy's number and answer.
@@ -179,21 +168,17 @@ impl Pool {
         let mut state = self.checked()?;
         let asked = match state.fork(session, seed)? {
             Ok(asked) => asked,
-            Err(reply) => return Ok((state.begin_over(&reply), Ok(reply))),
+            Err((copy, reply)) => return Ok((copy, Ok(reply))),
         };
         let number = asked.session;
         let parent = Self::flight_of(&state, asked.parent, session, asked.frame);
         let branch = Self::flight_of(&state, asked.branch, number, Vec::new());
         self.after(state);
-        if let Some(parent) = parent {
-            self.send(&parent, interrupted)?;
-            self.pump(&parent, interrupted)?;
-        }
-        let done = match branch {
-            Some(branch) => self.receive(&branch, interrupted)?,
-            None => Err("the branch was lost".to_owned()),
+        let (Some(parent), Some(branch)) = (parent, branch) else {
+            return Ok((number, Err("the branch was lost".to_owned())));
         };
-        Ok((number, done))
+        self.drive(&[&parent, &branch], interrupted)?;
+        Ok((number, self.landed(&branch, interrupted)?))
     }
 
     fn flight(
@@ -224,11 +209,15 @@ impl Pool {
             ends: Arc::clone(&worker.ends),
             frame,
             cap: state.cap(call.kind),
-            is_branch: worker.root.is_some(),
         })
     }
 
     fn fly(&self, flight: &Flight, interrupted: Interrupted<'_>) -> Result<Done> {
+        if flight.ends.control.is_some() {
+            // Its pipe may outlive it: what it forked by itself holds the other ends too.
+            self.drive(&[flight], interrupted)?;
+            return self.landed(flight, interrupted);
+        }
         self.send(flight, interrupted)?;
         self.receive(flight, interrupted)
     }
@@ -258,6 +247,11 @@ impl Pool {
     /// Read until the call is answered, by the worker or for it.
     fn receive(&self, flight: &Flight, interrupted: Interrupted<'_>) -> Result<Done> {
         self.pump(flight, interrupted)?;
+        self.landed(flight, interrupted)
+    }
+
+    /// The answer of a call whose pipe has said all it will.
+    fn landed(&self, flight: &Flight, interrupted: Interrupted<'_>) -> Result<Done> {
         let mut state = self.shared.lock();
         loop {
             if let Some(done) = state.finished.remove(&flight.operation) {
@@ -292,72 +286,68 @@ impl Pool {
     ) -> Result<()> {
         let mut reader = FrameReader::default();
         loop {
-            if flight.is_branch && !self.wait_for_branch(flight, interrupted)? {
-                return Ok(());
-            }
-            let got = match pipe::read_now(&flight.ends.replies, scratch) {
-                Ok(0) => {
-                    let mut state = self.shared.lock();
-                    if Self::is_open(&state, flight) {
-                        state.closed(flight.id);
-                    }
-                    return Ok(());
-                }
-                Ok(count) => count,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {
-                    self.heed(flight, interrupted)?;
-                    continue;
-                }
-                Err(_) => return Ok(()),
-            };
-            let mut bytes = &scratch[..got];
-            while !bytes.is_empty() {
-                let pushed = reader.push(bytes, flight.cap);
-                let used = match &pushed {
-                    Ok((used, _)) => *used,
-                    Err(_) => bytes.len(),
-                };
-                bytes = &bytes[used..];
-                let frame = match pushed {
-                    Ok((_, None)) => break,
-                    Ok((_, Some(frame))) => Ok(frame),
-                    Err(bad) => Err(bad),
-                };
-                let mut state = self.shared.lock();
-                if !Self::is_open(&state, flight) {
-                    return Ok(());
-                }
-                let open = match frame {
-                    Ok(frame) => state.frame(flight.id, &frame, !bytes.is_empty()),
-                    Err(bad) => {
-                        let reply = state.refused(bad);
-                        state.end(flight.id, reply);
-                        false
-                    }
-                };
-                self.after(state);
-                if !open {
-                    return Ok(());
-                }
+            match self.take(flight, &mut reader, scratch) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(_) => self.heed(flight, interrupted)?,
             }
         }
     }
 
-    /// Wait until a branch has written; whether it has, or its call is over.
-    fn wait_for_branch(&self, flight: &Flight, interrupted: Interrupted<'_>) -> Result<bool> {
-        loop {
-            let most = Duration::from_millis(50);
-            if pipe::wait_for_bytes(&flight.ends.replies, most) {
-                return Ok(true);
+    /// One read of a worker's pipe, and what follows from it. Whether more is to be read; an error
+    /// if a signal came instead.
+    pub(super) fn take(
+        &self,
+        flight: &Flight,
+        reader: &mut FrameReader,
+        scratch: &mut [u8],
+    ) -> std::io::Result<bool> {
+        let got = match pipe::read_now(&flight.ends.replies, scratch) {
+            Ok(0) => {
+                let mut state = self.shared.lock();
+                if Self::is_open(&state, flight) {
+                    state.closed(flight.id);
+                }
+                return Ok(false);
             }
-            self.heed(flight, interrupted)?;
-            if !Self::is_open(&self.shared.lock(), flight) {
+            Ok(count) => count,
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
+            Err(_) => return Ok(false),
+        };
+        let mut bytes = &scratch[..got];
+        while !bytes.is_empty() {
+            let pushed = reader.push(bytes, flight.cap);
+            let used = match &pushed {
+                Ok((used, _)) => *used,
+                Err(_) => bytes.len(),
+            };
+            bytes = &bytes[used..];
+            let frame = match pushed {
+                Ok((_, None)) => break,
+                Ok((_, Some(frame))) => Ok(frame),
+                Err(bad) => Err(bad),
+            };
+            let mut state = self.shared.lock();
+            if !Self::is_open(&state, flight) {
+                return Ok(false);
+            }
+            let open = match frame {
+                Ok(frame) => state.frame(flight.id, &frame, !bytes.is_empty()),
+                Err(bad) => {
+                    let reply = state.refused(bad);
+                    state.end(flight.id, reply);
+                    false
+                }
+            };
+            self.after(state);
+            if !open {
                 return Ok(false);
             }
         }
+        Ok(true)
     }
 
-    fn is_open(state: &State, flight: &Flight) -> bool {
+    pub(super) fn is_open(state: &State, flight: &Flight) -> bool {
         let worker = state.workers.get(&flight.id);
         let call = worker.and_then(|worker| worker.call.as_ref());
         call.is_some_and(|call| call.operation == flight.operation)
@@ -372,7 +362,7 @@ impl Pool {
         Ok(())
     }
 
-    fn give_up(&self, flight: &Flight) {
+    pub(super) fn give_up(&self, flight: &Flight) {
         let mut state = self.shared.lock();
         state.cancel(flight.session);
         state.finished.remove(&flight.operation);

@@ -10,7 +10,15 @@ use crate::outcome::{Outcome, Reply};
 impl State {
     pub(super) fn release(&mut self, session: u64) {
         match self.sessions.remove(&session) {
-            Some(Session::On(id)) => self.retire(id),
+            Some(Session::On(id)) => {
+                let calls = |worker: &Worker| worker.call.as_ref().is_some_and(|c| !c.silent);
+                if self.workers.get(&id).is_some_and(calls) {
+                    // What it does now would go on unseen if it stayed for its branches.
+                    self.retire_family(id, "the session it was forked from was closed in a call");
+                } else {
+                    self.retire(id);
+                }
+            }
             Some(Session::Waiting) => self.waiting.retain(|w| w.session != session),
             Some(Session::Over(_) | Session::Lost(_)) | None => {}
         }
@@ -25,10 +33,10 @@ impl State {
         let detail = "the session was cancelled; open a new one";
         match self.sessions.get(&session) {
             Some(&Session::On(id)) => {
-                if let Some(worker) = self.workers.get_mut(&id) {
-                    worker.branches = 0; // they end with it
+                if let Some(call) = self.workers.get_mut(&id).and_then(|w| w.call.take()) {
+                    self.drop_call(call, Err(detail.to_owned()));
                 }
-                self.lose(id, detail);
+                self.retire_family(id, "the session it was forked from was cancelled");
             }
             Some(Session::Waiting) => {
                 self.waiting.retain(|w| w.session != session);
@@ -46,9 +54,18 @@ impl State {
         if let Some(worker) = self.workers.get_mut(&id)
             && let Some(call) = worker.call.take()
         {
-            self.finish(call.operation, Err(detail.to_owned()));
+            self.drop_call(call, Err(detail.to_owned()));
         }
         self.retire(id);
+    }
+
+    /// Kill a worker and all that live in its namespace.
+    fn retire_family(&mut self, id: u32, detail: &str) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.branches = 0;
+        }
+        self.retire(id);
+        self.end_branches(id, detail);
     }
 
     /// Kill a worker and forget it; its session, if any, is already dealt with. The first of a
@@ -74,7 +91,7 @@ impl State {
         self.to_kill.extend(worker.pidfd);
         if let Some(call) = worker.call {
             let detail = "the session was closed during the call";
-            self.finish(call.operation, Err(detail.to_owned()));
+            self.drop_call(call, Err(detail.to_owned()));
         }
         if let Some(root) = worker.root
             && let Some(first) = self.workers.get_mut(&root)
@@ -94,6 +111,12 @@ impl State {
         self.news = true;
     }
 
+    /// The answer of a session that is over, given once more: no call was made, so none is counted.
+    pub(super) fn repeat(&mut self, operation: u64, reply: Reply) {
+        self.finished.insert(operation, Ok(reply));
+        self.news = true;
+    }
+
     /// The worker is done for: answer its call and all later ones of its session with `reply`, and
     /// those of its branches, which end with it.
     pub(super) fn end(&mut self, id: u32, mut reply: Reply) {
@@ -107,11 +130,7 @@ impl State {
         if let Some(call) = worker.call.take() {
             reply.wall_s = call.begun.elapsed().as_secs_f64();
             reply.cpu_s = worker.look().or(reply.cpu_s);
-            if !call.silent {
-                self.finish(call.operation, Ok(reply.clone()));
-            } else if let Some(held) = call.held {
-                self.finish(call.operation, Ok(held));
-            }
+            self.drop_call(call, Ok(reply.clone()));
         }
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
@@ -133,17 +152,7 @@ impl State {
             None => self.stats.lost_spares += 1,
         }
         self.retire(id);
-        let family = |worker: &Worker| worker.root == Some(id);
-        let orphans: Vec<u32> = self
-            .workers
-            .iter()
-            .filter(|(_, w)| family(w))
-            .map(|(&id, _)| id)
-            .collect();
-        for orphan in orphans {
-            let detail = "the session it was forked from ended";
-            self.end(orphan, Reply::failed(Outcome::Crashed, detail));
-        }
+        self.end_branches(id, "the session it was forked from ended");
         if let Some(root) = unknown {
             let detail = "a branch of it did not show itself";
             self.end(root, Reply::failed(Outcome::ProtocolViolation, detail));

@@ -227,7 +227,7 @@ impl State {
         if call.kind == Kind::Reset && self.refill_at.is_some() {
             self.refill(); // the session has had its first answers
         }
-        if !(loaded && self.hold(call.operation, &reply)) {
+        if !(loaded && self.parent_is_busy(id, call.operation, &reply)) {
             self.finish(call.operation, Ok(reply.clone()));
         }
         if more {

@@ -256,7 +256,7 @@ impl State {
             Ok(id) => id,
             Err(reply) => {
                 let operation = self.operation();
-                self.finish(operation, Ok(reply));
+                self.repeat(operation, reply);
                 return Ok(operation);
             }
         };

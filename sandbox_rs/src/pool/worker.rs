@@ -1,12 +1,12 @@
 //! A worker as the host knows it, and the account of what it used.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::control::exit_reply;
-use crate::jail::sys::process;
+use crate::jail::sys::{io, process};
 use crate::outcome::{Outcome, Reply};
 use crate::protocol::FrameReader;
 
@@ -66,6 +66,8 @@ pub(super) struct Worker {
     pub(super) used: Used,
     /// The first of its family, if it is a branch.
     pub(super) root: Option<u32>,
+    /// Worker that it was copied from.
+    pub(super) parent: Option<u32>,
     /// Process that it was copied from, until it has proved to be that.
     pub(super) parent_pid: Option<i32>,
     /// Live branches of the whole family, for the first of it.
@@ -93,6 +95,7 @@ impl Worker {
             cpu_at_start: None,
             used: Used::default(),
             root: None,
+            parent: None,
             parent_pid: None,
             branches: 0,
             lingers: false,
@@ -126,14 +129,27 @@ impl Worker {
         }
         let now = self.pid.and_then(process::cpu_ns_of)?;
         let spent = now.saturating_sub(self.cpu_seen?);
-        (self.session.is_some() && spent > MOST).then(|| {
+        (self.session.is_some() && spent > MOST && !self.has_ended()).then(|| {
             let detail = format!("ran {:.3} s between calls", spent as f64 / 1e9);
             Reply::failed(Outcome::ProtocolViolation, detail)
         })
     }
 
-    /// What it used, with what the kernel tells now.
-    pub(super) fn account(&self) -> Used {
+    /// Whether its process has ended; nobody may have noticed yet.
+    fn has_ended(&self) -> bool {
+        let fd = self.pidfd.as_ref().map(|fd| fd.as_raw_fd());
+        let ready = fd.map(|fd| io::poll_readable(&[fd], Some(Duration::ZERO)));
+        matches!(ready, Some(Ok(ready)) if ready[0])
+    }
+
+    /// What it used, with what the kernel tells now; `None` when it has ended.
+    pub(super) fn account(&self) -> Option<Used> {
+        let used = self.read_account();
+        // Asked last: the number of a process that has ended may mean another one.
+        (!self.has_ended()).then_some(used)
+    }
+
+    fn read_account(&self) -> Used {
         let mut used = self.used;
         let Some(pid) = self.pid else { return used };
         let now = process::cpu_ns_of(pid);

@@ -238,6 +238,21 @@ pub fn poll_readable(fds: &[RawFd], timeout: Option<Duration>) -> Result<Vec<boo
     }
 }
 
+/// Wait until one of these can be read (or, if so marked, written) or is hung up. Unlike
+/// `poll_readable` it ends with `Interrupted` when a signal comes.
+pub fn poll_ends(ends: &[(RawFd, bool)], timeout: Duration) -> Result<Vec<bool>> {
+    let entry = |&(fd, write)| libc::pollfd {
+        fd,
+        events: if write { libc::POLLOUT } else { libc::POLLIN },
+        revents: 0,
+    };
+    let mut list: Vec<libc::pollfd> = ends.iter().map(entry).collect();
+    let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: pointer and length come from one vector that lives through the call.
+    check(unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, millis) })?;
+    Ok(list.iter().map(|entry| entry.revents != 0).collect())
+}
+
 /// A new epoll instance.
 pub fn epoll() -> Result<OwnedFd> {
     // SAFETY: takes no pointer.

@@ -57,22 +57,13 @@ pub fn write_now(fd: &OwnedFd, bytes: &[u8]) -> Result<usize> {
 
 /// Wait until a pipe has room, is closed, a signal comes, or the time is over.
 pub fn wait_for_room(fd: &OwnedFd, most: Duration) {
-    wait(fd, libc::POLLOUT, most); // however it ends, the next write tells
-}
-
-/// The same for something to read; whether there is, or the pipe is closed.
-pub fn wait_for_bytes(fd: &OwnedFd, most: Duration) -> bool {
-    wait(fd, libc::POLLIN, most)
-}
-
-fn wait(fd: &OwnedFd, events: libc::c_short, most: Duration) -> bool {
     let mut entry = libc::pollfd {
         fd: fd.as_raw_fd(),
-        events,
+        events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: `entry` lives through the call.
-    unsafe { libc::poll(&raw mut entry, 1, most.as_millis() as libc::c_int) > 0 }
+    // SAFETY: `entry` lives through the call. However it ends, the next write tells.
+    let _ = unsafe { libc::poll(&raw mut entry, 1, most.as_millis() as libc::c_int) };
 }
 
 /// One read; it waits unless the descriptor is non-blocking. 0 at the end of the stream.
