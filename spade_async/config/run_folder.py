@@ -22,6 +22,10 @@ class RunFolder:
         """Versions, commit, sandbox level, socket folder (JSON), rewritten at each start."""
         return self.root / "run.json"
 
+    def jail(self, name: str) -> Path:
+        """What confined the code of generator `name` (JSON): level, layers, limits, profiles."""
+        return self.root / f"jail-{name}.json"
+
     @property
     def lock(self) -> Path:
         """Locked (flock) by the supervisor while the run lives."""

@@ -156,13 +156,26 @@ class SandboxConfig(Section):
     allow_unsafe: bool = False
     """Has to be spelled out for `subprocess`, which does not confine."""
     level: Literal["auto", "strict", "rootless", "container", "minimal"] = "auto"
+    """Layers that must hold; see docs/levels.md. "auto" takes what this machine gives. What holds
+    is written to the run folder and to TensorBoard."""
+    profiles: tuple[str, ...] = Field(("compute",), min_length=1, max_length=32)
+    """What the environments find, one template each: names of built-in profiles, or
+    "path/to/file.toml:name" seen from where the command runs. The run plays in the first."""
     workers: int = Field(32, ge=1, le=4096)
+    """Most live sessions at once, per generator."""
     spares: int = Field(8, ge=0, le=1024)
+    """Workers kept ready beyond the live ones."""
     queue: int = Field(4096, ge=1, le=1_000_000)
     wall_s_per_call: float = Field(2.0, gt=0.0, le=3600.0)
     cpu_s_per_call: float = Field(1.0, gt=0.0, le=3600.0)
     memory_bytes: int = Field(256 << 20, ge=32 << 20, le=1 << 40)
     reply_bytes: int = Field(64 << 10, ge=256, le=16 << 20)
+    code_cache_bytes: int = Field(64 << 20, ge=0, le=1 << 36)
+    """Sources and their compiled form that a generator keeps; 0 compiles at every load."""
+    rotate_after: int = Field(0, ge=0, le=1 << 40)
+    """Workers after which a template is replaced by a fresh one; 0 is never."""
+    rotate_after_s: float = Field(0.0, ge=0.0, le=1e9)
+    """Seconds after which a template is replaced by a fresh one; 0 is never."""
 
 
 class LearnerConfig(Section):

@@ -139,6 +139,8 @@ class Coordinator:
         match message:
             case m.Heartbeat():
                 self._watch.heartbeat(message)
+                if (text := self._watch.jail_text()) is not None:
+                    self._tensorboard.text(self.core.step, "run/jail", text)
             case m.EpisodeResult(purpose="eval"):
                 self._scored(self._evaluation.on_result(message))
             case m.EpisodeResult():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.jail_totals import JailTotals
 from spade_async.telemetry.limits import LimitFactors, limiting
 from spade_async.telemetry.silence import Silence, sentence
 from spade_async.telemetry.status import ProcessStatus, RunStatus
@@ -27,6 +28,9 @@ class Watch:
         self.idle_shares: dict[str, float] = {}
         self.bound_wait_share: float | None = None
         self._told_level = False
+        self._jails: dict[str, str] = {}
+        self._jail_news = False
+        self._jail = JailTotals()
         generators = [f"gen-{i}" for i in range(core.config.generator.count)]
         self._silence = Silence([*generators, "learner"])
         self.failure: str | None = None
@@ -41,6 +45,10 @@ class Watch:
             self._core.alert("the jail runs below its full level: `spade-async doctor` says why")
         if not beat.name.startswith("gen-"):
             return
+        self._jail.add({} if before is None else before.metrics, beat.metrics)
+        if beat.jail and self._jails.get(beat.name) != beat.jail:
+            self._jails[beat.name] = beat.jail
+            self._jail_news = True
         for key in ("engine_busy_s", "engine_idle_s"):
             now = beat.metrics.get(key)
             if now is None:
@@ -48,6 +56,13 @@ class Watch:
             then = 0.0 if before is None else before.metrics.get(key, 0.0)
             # Counters hold integers: microseconds keep enough of a second.
             self._core.counters[f"generator_{key[7:-2]}_us"] += int(max(now - then, 0.0) * 1e6)
+
+    def jail_text(self) -> str | None:
+        """What confines each generator, as Markdown; None when nothing is new since the last."""
+        if not self._jail_news:
+            return None
+        self._jail_news = False
+        return "\n".join(f"* {name}: {text}" for name, text in sorted(self._jails.items()))
 
     def bound_holds(self, held: bool) -> None:
         """Whether the staleness bound, and not want of work or credit, lets no task out now."""
@@ -78,6 +93,7 @@ class Watch:
         if busy + idle > 0:
             self.idle_shares["generator"] = found["generator/idle_share"] = idle / (busy + idle)
             found["generator/tokens_per_s"] = tokens / span
+        found |= self._jail.flush()
         self.bound_wait_share = min(self._bound_wait_s / span, 1.0)
         self._bound_wait_s, self._step_s = 0.0, now
         return found

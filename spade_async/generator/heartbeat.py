@@ -10,27 +10,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from spade_async.generator.context import GeneratorContext
+from spade_async.generator.jail_figures import JailFigures, JailRecord, level_text
 from spade_async.types import PolicyVersion
 
 _NUM_LATENCIES = 8192
 _ENGINE_NAMES = {"busy_s": "engine_busy_s", "idle_s": "engine_idle_s"}
-
-
-class JailFigures(Protocol):
-    """The part of `spade_async.sandbox.Pool` that gives figures."""
-
-    @property
-    def capabilities(self) -> dict[str, Any]:
-        """Level and layers that hold on this machine."""
-
-    def stats(self) -> Mapping[str, int | float]:
-        """Counters and gauges."""
-
-    def drain_latencies(self) -> list[float]:
-        """Wall seconds of each call since the last drain."""
 
 
 class Vitals:
@@ -44,12 +31,15 @@ class Vitals:
         self._progress = 0
         self._oldest_s = 0.0
         self._metrics: dict[str, float] = {}
+        self._record, self._jail = JailRecord(), ""
         self._taken_s = time.monotonic()
         self._latencies: deque[float] = deque(maxlen=_NUM_LATENCIES)
 
     def take(self, context: GeneratorContext, jail: JailFigures) -> None:
         """Read all figures now."""
         counters, engine = context.counters, context.player.engine.stats()
+        capabilities = jail.capabilities
+        self._jail = level_text(capabilities)
         self._latencies.extend(jail.drain_latencies())
         metrics = {_ENGINE_NAMES.get(name, name): float(v) for name, v in engine.items()}
         metrics |= {
@@ -61,13 +51,9 @@ class Vitals:
             "jail_calls": float(counters.jail.calls),
             "jail_wall_s": counters.jail.wall_s,
             "jail_busy": float(counters.jail.busy),
-            "jail_full": float(jail.capabilities.get("level") == "strict"),
+            "jail_full": float(capabilities.get("level") == "strict"),
         }
-        metrics |= {
-            f"jail_{name}": float(value)
-            for name, value in jail.stats().items()
-            if name in ("live", "spare", "waiting")
-        }
+        metrics |= self._record.take(jail)
         for outcome, count in counters.jail.outcomes.items():
             metrics[f"jail_outcome_{outcome}"] = float(count)
         if self._latencies:
@@ -95,6 +81,7 @@ class Vitals:
             "waits_for": self.waits_for,
             "progress": self._progress,
             "oldest_wait_s": self._oldest_s + age_s if self._oldest_s > 0.0 else 0.0,
+            "jail": self._jail,
             "metrics": self._metrics,
         }
 

@@ -17,11 +17,13 @@ from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.domain import load_domain
+from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, SpadeError
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.engines import make_engine, make_tokens
+from spade_async.generator.jail_figures import level_text, write_record
 from spade_async.generator.serve import Generator
-from spade_async.sandbox import Pool, SandboxPolicy
+from spade_async.sandbox import Pool
 from spade_async.telemetry import logs
 from spade_async.transport import lifeline
 from spade_async.transport.link import Peer
@@ -57,7 +59,7 @@ async def _main(run_dir: Path, name: str, endpoint: str) -> int:
     async with AsyncExitStack() as stack:
         starting = asyncio.gather(
             Peer.connect(endpoint, hello, config.link, timeout_s=_WELCOME_S),
-            _player(config, folder, stack),
+            _player(config, folder, RunFolder(run_dir).jail(name), stack),
         )
         stopped = asyncio.create_task(leave.wait())
         either: list[asyncio.Future[Any]] = [starting, stopped]
@@ -75,33 +77,18 @@ async def _main(run_dir: Path, name: str, endpoint: str) -> int:
         return await generator.serve()
 
 
-async def _player(config: Config, folder: Path, stack: AsyncExitStack) -> tuple[Player, Pool]:
-    """Start jail, codec and engine; the stack closes them."""
+async def _player(
+    config: Config, folder: Path, record: Path, stack: AsyncExitStack
+) -> tuple[Player, Pool]:
+    """Start jail, codec and engine; the stack closes them. What confines goes to `record`."""
     pool = await stack.enter_async_context(Pool(sandbox_policy(config)))
-    log.info("jail level: %s", pool.capabilities.get("level"))
+    log.info("jail: %s", level_text(pool.capabilities))
+    write_record(record, pool.policy, pool.capabilities)
     domain = load_domain(config.domain.hook)
     tokens = await asyncio.to_thread(make_tokens, folder)
     engine = await make_engine(config, folder)
     stack.push_async_callback(engine.close)
     return Player(engine, tokens, pool, domain), pool
-
-
-def sandbox_policy(config: Config) -> SandboxPolicy:
-    """The jail's limits from the configuration."""
-    sandbox = config.sandbox
-    return SandboxPolicy(
-        backend=sandbox.backend,
-        allow_unsafe=sandbox.allow_unsafe,
-        level=sandbox.level,
-        num_workers=sandbox.workers,
-        spares=max(1, sandbox.spares),
-        queue=sandbox.queue,
-        wall_s_per_call=sandbox.wall_s_per_call,
-        cpu_s_per_call=sandbox.cpu_s_per_call,
-        memory_bytes=sandbox.memory_bytes,
-        reply_bytes=sandbox.reply_bytes,
-        max_turns=config.agent.max_turns,
-    )
 
 
 def model_folder(config: Config, folder: RunFolder) -> Path:

@@ -17,7 +17,8 @@ from spade_async.errors import ProcessFailure, SpadeError, WeightsError
 from spade_async.generator import health
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.design_task import run_design
-from spade_async.generator.heartbeat import JailFigures, Vitals
+from spade_async.generator.heartbeat import Vitals
+from spade_async.generator.jail_figures import JailFigures
 from spade_async.generator.play_task import run_play
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer

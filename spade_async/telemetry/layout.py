@@ -68,6 +68,12 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "oldest group (s)": ("queue/oldest_age_s",),
         "swap pause (s)": ("generator/swap_pause_s",),
     },
+    "Jail": {
+        "restarts: broker, templates": ("jail/broker_restarts", "jail/template_restarts"),
+        "events": ("jail/event/.*",),
+        "lost spares, rotations": ("jail/lost_spares", "jail/template_rotations"),
+        "loads that found their source compiled": ("jail/code_hit_share",),
+    },
 }
 """Category -> chart -> regular expressions of tags.
 

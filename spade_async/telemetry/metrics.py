@@ -120,6 +120,30 @@ METRICS: dict[str, Metric] = {
     "jail/p50_s": _m("s", "Median wall time of a jailed call, seen from outside."),
     "jail/p99_s": _m("s", "99th percentile of the wall time of a jailed call."),
     "jail/outcome/<outcome>": _m("calls", "Jailed calls with this outcome since the step before."),
+    "jail/event/<kind>": _m(
+        "events",
+        "Events of the jail since the step before, by kind: ends of sessions by outcome, busy, "
+        "start_failed, template_died, template_restarted, template_rotated, broker_died, "
+        "broker_restarted.",
+    ),
+    "jail/code_hit_share": _m(
+        "share", "Loads since the step before that found their source compiled."
+    ),
+    "jail/lost_spares": _m(
+        "workers", "Workers that died before they were used, since the run was last started."
+    ),
+    "jail/template_restarts": _m(
+        "templates", "Templates started because one died, since the run was last started."
+    ),
+    "jail/template_rotations": _m(
+        "templates", "Templates replaced for their age, since the run was last started."
+    ),
+    "jail/broker_restarts": _m(
+        "brokers", "Brokers started because one died, since the run was last started."
+    ),
+    "jail/events_dropped": _m(
+        "events", "Events that came faster than they were read, since the run was last started."
+    ),
     # Queues and the link.
     "queue/ready_agent": _m("groups", "Agent groups complete and waiting for a batch."),
     "queue/ready_designer": _m("groups", "Designer groups complete and waiting for a batch."),
@@ -155,6 +179,9 @@ TEXTS: dict[str, Metric] = {
         "text", "Newest environments: hint, both transcripts, source; slots 0 to 7."
     ),
     "run/config": Metric("text", LEARNER_STEP, "Resolved configuration of the run."),
+    "run/jail": Metric(
+        "text", LEARNER_STEP, "Level of the jail that held, per generator, and layers it lacked."
+    ),
 }
 """Text tags."""
 

@@ -27,7 +27,7 @@ class HeartbeatThread:
     ) -> None:
         """`snapshot` runs in the thread and gives any of Heartbeat's fields but `name`.
 
-        state, waits_for, progress, oldest_wait_s, metrics; missing ones get a neutral value.
+        state, waits_for, progress, oldest_wait_s, jail, metrics; missing ones get a neutral value.
         """
         self._post = post
         self._name = name
@@ -69,5 +69,6 @@ class HeartbeatThread:
             waits_for=str(facts.get("waits_for", "")),
             progress=int(facts.get("progress", 0)),
             oldest_wait_s=float(facts.get("oldest_wait_s", 0.0)),
+            jail=str(facts.get("jail", "")),
             metrics={str(name): float(value) for name, value in metrics.items()},
         )

@@ -234,6 +234,8 @@ class Heartbeat(Message):
     oldest_wait_s: float
     metrics: dict[str, float]
     """Counters and gauges since start, e.g. {"tokens", "busy_s", "idle_s", "jail_p50_s"}."""
+    jail: str = ""
+    """Level of the jail that holds, and what it lacks; "" of a part without a jail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spade_async.errors import SandboxBusy
+from spade_async.sandbox_records import Event
 from spade_async.types import CallReport, Outcome, Reply
 
 
@@ -83,6 +84,8 @@ class FakeJail:
         """How many entries are refused as busy before one is let in."""
         self.fault: Exception | None = None
         self.latencies: list[float] = []
+        self.happened: list[Event] = []
+        self.counters: dict[str, float] = {}
         self.capabilities: dict[str, Any] = {"level": "auto"}
 
     def session(self, source: str, seed: int) -> FakeSession:
@@ -90,7 +93,11 @@ class FakeJail:
         return FakeSession(self, script, seed)
 
     def stats(self) -> dict[str, float]:
-        return {"live": self.live, "spare": 1, "waiting": 0}
+        return {"live": self.live, "spare": 1, "waiting": 0} | self.counters
+
+    def events(self) -> list[Event]:
+        drained, self.happened = self.happened, []
+        return drained
 
     def drain_latencies(self) -> list[float]:
         drained, self.latencies = self.latencies, []

@@ -62,6 +62,9 @@ def test_key_like_no_other_lists_what_is_known(file: Path) -> None:
         ("learner.lr=nan", "learner.lr=nan: must be a finite number >= 0.0 and <= 1.0"),
         ("learner.lr=inf", "learner.lr=inf: must be a finite number"),
         ("sandbox.level=weak", 'sandbox.level=\'weak\': must be one of "auto", "strict"'),
+        ("sandbox.profiles=[]", "sandbox.profiles=[]: must be"),
+        ("sandbox.code_cache_bytes=-1", "sandbox.code_cache_bytes=-1: must be an integer >= 0"),
+        ("sandbox.rotate_after_s=nan", "sandbox.rotate_after_s=nan: must be a finite number"),
         ("regret.mastered_at=2", "regret.mastered_at=2: must be a finite number >= 0.0 and <= 1"),
         ("learner.betas=[1]", "learner.betas=[1]: must be a list of 2"),
         ("designer=3", "designer=3: must be a table of keys"),
@@ -176,3 +179,10 @@ def test_code_without_a_jail_must_be_spelled_out(file: Path) -> None:
     (line,) = problems(file, "sandbox.backend=docker")
     assert "native" in line
     assert "nsjail" in line
+
+
+def test_unknown_keys_of_the_jail_name_the_nearest(file: Path) -> None:
+    (line,) = problems(file, "sandbox.profile=numpy")
+    assert 'unknown key "sandbox.profile": did you mean "sandbox.profiles"?' in line
+    (line,) = problems(file, "sandbox.rotate_afters=3")
+    assert 'did you mean "sandbox.rotate_after' in line

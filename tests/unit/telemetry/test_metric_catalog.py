@@ -25,7 +25,7 @@ def test_every_metric_says_unit_axis_and_a_sentence() -> None:
 @pytest.mark.parametrize(
     "tag",
     ["regret/mean", "mix/family/mod", "jail/outcome/timed_out", "eval/level/3/accuracy",
-     "environments/7", "validity/stage/reset", "labels/mean/level"],
+     "jail/event/broker_died", "environments/7", "validity/stage/reset", "labels/mean/level"],
 )  # fmt: skip
 def test_tags_and_families_are_found(tag: str) -> None:
     assert find(tag) is not None
