@@ -18,6 +18,7 @@ from typing import Any
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
 from spade_async.supervisor import folder as run_folders
 from spade_async.supervisor.display import Display
@@ -92,6 +93,7 @@ def train(
             f'engine.kind="{config.engine.kind}" cannot generate in a run yet: '
             'set engine.kind="builtin"'
         )
+    sandbox_policy(config)  # profiles and what else only the jail can check
     if resume and run_dir is None:
         raise RunFolderError("--resume needs --run-dir: name the run folder to go on with")
     root = (run_dir or _default_folder(config)).absolute()

@@ -54,6 +54,8 @@ def train(root: Path, *arguments: str | Path) -> Ended:
         ("train.steps=1e99", ("train.steps", "1e99")),
         ("designer.group_size=200", ("agent.groups_per_step", "designer.group_size=200")),
         ("engine.kind=vllm", ("engine.kind", "vllm", "builtin")),
+        ('sandbox.profiles=["computer"]', ("sandbox", "computer", "did you mean 'compute'")),
+        ('sandbox.profiles=["none.toml:x"]', ("sandbox", "none.toml", "No such file")),
         ("model.path=/no/such/model", ("model.path", "/no/such/model", "no such folder")),
     ],
 )
@@ -155,9 +157,10 @@ def test_folder_with_a_run_needs_resume_and_its_own_configuration(copy: WholeRun
 @as_root
 def test_folder_without_permission_is_one_line(tmp_path: Path) -> None:
     """Somebody who may read everything that is needed, and write nothing."""
-    # Imports first: the interpreter's own files may be hidden from that user.
+    # Imports and tables first: the interpreter's own files may be hidden from that user.
     program = (
         "import os, sys; from spade_async.cli import main; import spade_async.commands.train;"
+        "from spade_async.sandbox_profiles import builtin_profiles; builtin_profiles();"
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY});"
         "sys.argv = ['spade-async', *sys.argv[1:]]; main()"
     )
