@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from spade_async.ledger import LedgerReader
+from spade_async.sandbox_policy import LEVELS
 from spade_async.types import PolicyVersion, Role
 from tests.support.whole_run import Ended, WholeRun, whole_run
 
@@ -42,6 +45,24 @@ def test_every_process_of_a_run_left_its_log_and_no_error(
     logs = {log.name: log.read_text() for log in run.folder.logs.glob("*.log")}
     assert set(logs) == {"coordinator.log", "gen-0.log", "learner.log"}
     assert [text for text in logs.values() if " ERROR " in text or "Traceback" in text] == []
+
+
+def test_what_confined_the_code_is_kept_with_the_run(finished: tuple[WholeRun, Ended]) -> None:
+    run, _ = finished
+    kept = json.loads(run.folder.jail("gen-0").read_text())
+    level = kept["holds"]["level"]
+    assert level in LEVELS
+    assert [profile["name"] for profile in kept["asked"]["profiles"]] == ["compute"]
+    events = EventAccumulator(str(run.folder.tensorboard))
+    events.Reload()
+    (shown,) = events.Tensors("run/jail")
+    (text,) = shown.tensor_proto.string_val
+    assert f"gen-0: level {level}; missing: " in text.decode()
+    scalars = events.Tags()["scalars"]
+    for name in ("broker_restarts", "template_restarts", "lost_spares"):
+        # The first step may come before the first word of the generator.
+        assert {e.value for e in events.Scalars(f"jail/{name}")} == {0.0}
+    assert "jail/code_hit_share" in scalars
 
 
 @pytest.mark.timeout(150)
