@@ -31,6 +31,13 @@ impl Broker {
     pub(super) fn started(&mut self, index: usize, pid: i32, id: u32, mut fds: Vec<OwnedFd>) {
         let forkable = fds.len() == 4;
         if fds.len() < 3 {
+            fds.clear(); // room for one
+            if self.early.remove(&pid).is_none() {
+                if let Ok(pidfd) = process::pidfd_open(pid) {
+                    process::kill(&pidfd);
+                }
+                self.workers.insert(pid, Worker::nobody());
+            }
             return self.not_started(id, "the broker is out of descriptors");
         }
         let cell = match self.cell_for(index, pid, forkable) {

@@ -75,7 +75,7 @@ impl State {
                 over.push((id, reply));
                 continue;
             }
-            if worker.session.is_some() {
+            if worker.session.is_some() || worker.lingers {
                 at = at.into_iter().chain([now + IDLE_LOOK]).min();
             }
             next = next.into_iter().chain(at).min();

@@ -183,9 +183,10 @@ impl State {
         }
         let mut waiting = self.waiting.iter();
         let at = waiting.position(|waiter| waiter.forkable && waiter.profile == profile);
+        let at = at.filter(|_| self.live < self.limits.num_workers);
         match at.and_then(|at| self.waiting.remove(at)) {
             Some(waiter) => self.grant(id, waiter),
-            None => self.retire(id), // who waited has left
+            None => self.retire(id), // who waited has left, or a fork has taken the place
         }
     }
 

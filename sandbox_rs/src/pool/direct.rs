@@ -56,10 +56,10 @@ impl Pool {
         let flight = Self::flight(&mut state, session, kind, &body, source)?;
         self.after(state);
         let done = match flight {
-            Ok(flight) => self.fly(&flight, interrupted)?,
-            Err(reply) => Ok(reply),
+            Ok(flight) => self.fly(&flight, interrupted),
+            Err(reply) => Ok(Ok(reply)),
         };
-        Ok((session, done))
+        Ok((session, self.or_forget(session, done)?))
     }
 
     /// Open a session and give it a worker, with nothing loaded; what came instead, if so.
@@ -94,12 +94,11 @@ impl Pool {
             if let Some(done) = state.finished.remove(&session) {
                 return Ok((session, Some(done)));
             }
-            state = self.pause(state);
+            drop(self.pause(state)); // a signal's handler may use the pool
             if interrupted() {
-                state.release(session);
-                self.after(state);
-                return Err(Fault::Interrupted);
+                return self.or_forget(session, Err(Fault::Interrupted));
             }
+            state = self.shared.lock();
         }
     }
 
@@ -168,7 +167,10 @@ impl Pool {
         let mut state = self.checked()?;
         let asked = match state.fork(session, seed)? {
             Ok(asked) => asked,
-            Err((copy, reply)) => return Ok((copy, Ok(reply))),
+            Err((copy, reply)) => {
+                self.after(state);
+                return Ok((copy, Ok(reply)));
+            }
         };
         let number = asked.session;
         let parent = Self::flight_of(&state, asked.parent, session, asked.frame);
@@ -177,8 +179,20 @@ impl Pool {
         let (Some(parent), Some(branch)) = (parent, branch) else {
             return Ok((number, Err("the branch was lost".to_owned())));
         };
-        self.drive(&[&parent, &branch], interrupted)?;
-        Ok((number, self.landed(&branch, interrupted)?))
+        let done = self.drive(&[&parent, &branch], interrupted);
+        let done = done.and_then(|()| self.landed(&branch, interrupted));
+        Ok((number, self.or_forget(number, done)?))
+    }
+
+    /// A session that a signal kept from being opened is known to nobody: it goes at once.
+    fn or_forget<T>(&self, session: u64, done: Result<T>) -> Result<T> {
+        if done.is_err() {
+            let mut state = self.shared.lock();
+            state.release(session);
+            state.finished.remove(&session);
+            self.after(state);
+        }
+        done
     }
 
     fn flight(
@@ -257,12 +271,9 @@ impl Pool {
             if let Some(done) = state.finished.remove(&flight.operation) {
                 return Ok(done);
             }
-            state = self.pause(state);
-            if interrupted() {
-                drop(state);
-                self.give_up(flight);
-                return Err(Fault::Interrupted);
-            }
+            drop(self.pause(state)); // a signal's handler may use the pool
+            self.heed(flight, interrupted)?;
+            state = self.shared.lock();
         }
     }
 

@@ -19,7 +19,11 @@ impl State {
                     self.retire(id);
                 }
             }
-            Some(Session::Waiting) => self.waiting.retain(|w| w.session != session),
+            Some(Session::Waiting) => {
+                self.waiting.retain(|w| w.session != session);
+                let detail = "the session was closed while it waited";
+                self.finish(session, Err(detail.to_owned()));
+            }
             Some(Session::Over(_) | Session::Lost(_)) | None => {}
         }
         self.assign();

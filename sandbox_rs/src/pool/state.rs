@@ -162,10 +162,11 @@ impl State {
         Ok(session)
     }
 
-    /// Give spares to those who wait, oldest first; one whose kind is not ready lets others pass.
+    /// Give spares to those who wait, oldest first. One whose kind is not ready lets others pass,
+    /// but keeps a place: else they could pass for ever.
     pub(super) fn assign(&mut self) {
         let mut at = 0;
-        while self.live < self.limits.num_workers && at < self.waiting.len() {
+        while self.live + at < self.limits.num_workers && at < self.waiting.len() {
             let waiter = &self.waiting[at];
             let taken = if waiter.forkable {
                 None // those come made to order: see `started`

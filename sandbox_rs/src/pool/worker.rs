@@ -129,7 +129,8 @@ impl Worker {
         }
         let now = self.pid.and_then(process::cpu_ns_of)?;
         let spent = now.saturating_sub(self.cpu_seen?);
-        (self.session.is_some() && spent > MOST && !self.has_ended()).then(|| {
+        let held = self.session.is_some() || self.lingers;
+        (held && spent > MOST && !self.has_ended()).then(|| {
             let detail = format!("ran {:.3} s between calls", spent as f64 / 1e9);
             Reply::failed(Outcome::ProtocolViolation, detail)
         })
