@@ -157,3 +157,22 @@ def test_closing_a_session_that_waits_tells_the_task_that_opens_it():
                 assert (await third.reset()).outcome is Outcome.FINISHED
 
     asyncio.run(main())
+
+
+def test_no_more_spares_are_kept_than_were_asked_for():
+    with SyncPool(SandboxPolicy(num_workers=6, spares=2)) as pool:
+
+        def some(count):
+            for _ in range(count):
+                with pool.session(SOURCE, 1) as session:
+                    assert session.reset().ok
+
+        for _ in range(5):
+            threads = [threading.Thread(target=some, args=(10,)) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert until(lambda: pool.stats()["spare"], lambda count: count == 2, 10) == 2
+            time.sleep(0.3)  # whoever is still on the way
+            assert pool.stats()["spare"] == 2

@@ -176,7 +176,7 @@ impl State {
             self.assign();
             // Who waited may have been given another one meanwhile.
             let most = self.limits.profiles[profile].spares;
-            if class == Class::MadeToOrder && self.spares[profile].len() > most {
+            if self.spares[profile].len() > most {
                 self.retire(id);
             }
             return;
