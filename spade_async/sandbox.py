@@ -288,6 +288,9 @@ class Session:
 
     async def close(self) -> None:
         """Give the worker up. Never waits for the untrusted code. Idempotent."""
+        self._release()
+
+    def _release(self) -> None:
         number, self._number = self._number, None
         core = self._pool._core
         if number is not None and core is not None:
@@ -300,6 +303,7 @@ class SourceTemplate:
 
     def __init__(self, root: Session) -> None:
         self._root = root
+        self._turn = asyncio.Lock()
 
     @property
     def loaded(self) -> Reply:
@@ -313,12 +317,30 @@ class SourceTemplate:
         await self.close()
 
     async def session(self, seed: int) -> Session:
-        """A seeded fork of the template. It is open: close it, or use ``async with``."""
-        return await self._root.fork(seed)
+        """A seeded fork of the template. It is open: close it, or use ``async with``.
+
+        Tasks that ask at the same time take turns.
+        """
+        # A task that is cancelled must not leave the template in the middle of a fork.
+        fork = asyncio.ensure_future(self._fork(seed))
+        try:
+            return await asyncio.shield(fork)
+        except asyncio.CancelledError:
+            fork.add_done_callback(_release_copy)
+            raise
+
+    async def _fork(self, seed: int) -> Session:
+        async with self._turn:
+            return await self._root.fork(seed)
 
     async def close(self) -> None:
         """Give the template up; episodes forked from it go on. Idempotent."""
         await self._root.close()
+
+
+def _release_copy(fork: asyncio.Future[Session]) -> None:
+    if not fork.cancelled() and fork.exception() is None:
+        fork.result()._release()
 
 
 def probe_capabilities(level: str = "auto") -> dict[str, Any]:

@@ -5,6 +5,7 @@ The interpreter is free for other threads during a call, and Ctrl-C ends it (and
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -236,6 +237,7 @@ class SyncSourceTemplate:
 
     def __init__(self, root: SyncSession) -> None:
         self._root = root
+        self._turn = threading.Lock()
 
     @property
     def loaded(self) -> Reply:
@@ -249,8 +251,12 @@ class SyncSourceTemplate:
         self.close()
 
     def session(self, seed: int) -> SyncSession:
-        """An episode: a fork of the template, seeded. It is open; close it or use ``with``."""
-        return self._root.fork(seed)
+        """An episode: a fork of the template, seeded. It is open; close it or use ``with``.
+
+        Threads that ask at the same time take turns.
+        """
+        with self._turn:
+            return self._root.fork(seed)
 
     def close(self) -> None:
         """Give the template up; episodes forked from it go on. Idempotent."""

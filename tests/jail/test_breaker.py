@@ -4,11 +4,12 @@ import asyncio
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from spade_async.errors import SandboxError
-from spade_async.sandbox import Pool, SandboxPolicy, SyncPool
+from spade_async.sandbox import Pool, SandboxPolicy, Session, SyncPool
 from spade_async.types import Outcome
 from tests.support.family import until
 
@@ -176,3 +177,36 @@ def test_no_more_spares_are_kept_than_were_asked_for():
             assert until(lambda: pool.stats()["spare"], lambda count: count == 2, 10) == 2
             time.sleep(0.3)  # whoever is still on the way
             assert pool.stats()["spare"] == 2
+
+
+def test_tasks_may_ask_a_template_of_a_source_at_the_same_time():
+    async def main():
+        policy = SandboxPolicy(num_workers=8, spares=2)
+        async with Pool(policy) as pool, await pool.source_template(SOURCE) as template:
+            for _ in range(5):
+                asked = [asyncio.create_task(template.session(i)) for i in range(6)]
+                await asyncio.sleep(0)
+                for one in asked[::2]:
+                    one.cancel()
+                copies = await asyncio.gather(*asked, return_exceptions=True)
+                assert [type(copy) for copy in copies] == 3 * [asyncio.CancelledError, Session]
+                for copy in copies[1::2]:
+                    assert (await copy.reset()).ok
+                    await copy.close()
+            alone = await asyncio.to_thread(
+                until, lambda: pool.stats()["live"], lambda live: live == 1, 30
+            )
+            assert alone == 1
+
+    asyncio.run(main())
+
+
+def test_threads_may_ask_a_template_of_a_source_at_the_same_time():
+    def episode(seed):
+        with template.session(seed) as copy:
+            return copy.reset().outcome
+
+    with SyncPool(LONG) as pool, pool.source_template(SOURCE) as template:
+        with ThreadPoolExecutor(3) as threads:
+            assert set(threads.map(episode, range(30))) == {Outcome.FINISHED}
+        assert pool.stats()["live"] == 1
