@@ -9,6 +9,7 @@ Left out on purpose: what the replies mean for validation, returns or rewards.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -274,6 +275,13 @@ class Session:
             await copy.close()
             raise
         return copy
+
+    def __del__(self) -> None:
+        # A session that was dropped unclosed would keep its place in the pool for ever.
+        number, core = getattr(self, "_number", None), self._pool._core
+        if number is not None and core is not None:
+            with contextlib.suppress(SandboxError), faults():
+                core.release(number)
 
     def cancel(self) -> None:
         """End the worker now; a call in flight raises `SandboxError`."""

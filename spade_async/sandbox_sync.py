@@ -5,6 +5,7 @@ The interpreter is free for other threads during a call, and Ctrl-C ends it (and
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from typing import Any, Self
@@ -208,6 +209,13 @@ class SyncSession:
             copy.close()
             raise
         return copy
+
+    def __del__(self) -> None:
+        # A session that was dropped unclosed would keep its place in the pool for ever.
+        number, core = getattr(self, "_number", None), self._pool._core
+        if number is not None and core is not None:
+            with contextlib.suppress(SandboxError), faults():
+                core.release(number)
 
     def cancel(self) -> None:
         """End the worker now, from any thread; a call in flight raises `SandboxError`."""

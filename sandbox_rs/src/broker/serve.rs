@@ -122,7 +122,10 @@ impl Broker {
 
     /// How long the loop may sleep: until a template is to be started or replaced.
     fn patience(&self) -> Option<Duration> {
-        let times = self.slots.iter().flat_map(|s| [s.start_at, s.old_at()]);
+        let times = self
+            .slots
+            .iter()
+            .flat_map(|s| [s.start_at, s.old_at(), s.overdue_at()]);
         let next = times.flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
@@ -131,6 +134,7 @@ impl Broker {
     fn renew(&mut self) -> Result<(), String> {
         let now = Instant::now();
         for index in 0..self.slots.len() {
+            self.slots[index].end_overdue(now);
             if self.slots[index].start_at.is_some_and(|at| at <= now) {
                 self.slots[index].start_at = None;
                 self.slots[index].current = Some(self.spawn(index)?);

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::jail::sys::io;
+use crate::jail::sys::{io, process};
 use crate::limits::{Limits, Profile};
 
 /// Templates that may die one after another before one has served a worker.
 const MOST_DEATHS: u32 = 5;
+/// A template that is not ready after this has failed.
+pub(super) const START: Duration = Duration::from_secs(60);
 /// Longest pause before a dead template is replaced.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -82,6 +84,21 @@ impl Slot {
             served: 0,
             born: Instant::now(),
         })
+    }
+
+    /// When templates that are not ready will have failed.
+    pub(super) fn overdue_at(&self) -> Option<Instant> {
+        let starting = self.all().filter(|template| !template.ready);
+        starting.map(|template| template.born + START).min()
+    }
+
+    /// End templates that take too long; their deaths are then seen like any other.
+    pub(super) fn end_overdue(&self, now: Instant) {
+        for template in self.all().filter(|t| !t.ready && t.born + START <= now) {
+            if let Ok(pidfd) = process::pidfd_open(template.pid) {
+                process::kill(&pidfd);
+            }
+        }
     }
 
     /// All templates of the slot.

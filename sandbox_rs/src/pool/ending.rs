@@ -88,6 +88,11 @@ impl State {
             worker.lingers = true;
             return;
         }
+        // A copy that was not waited for: it can be killed if it has shown itself by now. Else its
+        // closed pipes end it, or at the latest the end of its family's first.
+        if worker.root.is_some() && worker.pidfd.is_none() && worker.parent_pid.is_some() {
+            let _ = self.identify(id, Reply::failed(Outcome::Finished, ""));
+        }
         let Some(worker) = self.workers.remove(&id) else {
             return;
         };

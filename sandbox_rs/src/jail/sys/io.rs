@@ -4,9 +4,12 @@ use std::io::{Error, ErrorKind, Result};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::check;
+
+/// Longest wait for receivers to take descriptors out.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connected pair of unix sockets; both ends close on exec.
 pub fn socket_pair(packets: bool) -> Result<(OwnedFd, OwnedFd)> {
@@ -159,6 +162,7 @@ pub fn send_with(fd: RawFd, bytes: &[u8], fds: &[RawFd], wait: bool) -> Result<(
             ptr::copy_nonoverlapping(fds.as_ptr().cast(), libc::CMSG_DATA(header), payload);
         }
     }
+    let begun = Instant::now();
     let flags = libc::MSG_NOSIGNAL | if wait { 0 } else { libc::MSG_DONTWAIT };
     loop {
         // SAFETY: `message` points to buffers that live through the call.
@@ -167,7 +171,11 @@ pub fn send_with(fd: RawFd, bytes: &[u8], fds: &[RawFd], wait: bool) -> Result<(
             return Ok(());
         }
         let error = Error::last_os_error();
-        if error.kind() != ErrorKind::Interrupted {
+        if error.raw_os_error() == Some(libc::ETOOMANYREFS) && begun.elapsed() < PATIENCE {
+            // More descriptors of this user are on their way than one process may have open: the
+            // receivers, which are ours, take them out before long.
+            std::thread::sleep(Duration::from_micros(200));
+        } else if error.kind() != ErrorKind::Interrupted {
             return Err(error);
         }
     }
