@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from spade_async.errors import SandboxError
+from spade_async.errors import SandboxBusy, SandboxError
 from spade_async.sandbox_core import (
     HINT,
     NOT_STARTED,
@@ -27,20 +27,28 @@ from spade_async.sandbox_core import (
     resources_of,
 )
 from spade_async.sandbox_policy import SandboxPolicy, check_seed, check_text
+from spade_async.sandbox_profiles import Profile, check_profile, load_profiles
 from spade_async.sandbox_records import Event, Resources
 from spade_async.sandbox_sync import SyncPool, SyncSession, SyncSourceTemplate
-from spade_async.types import Reply
+from spade_async.types import Outcome, Reply
 
 __all__ = [
     "Event",
+    "Outcome",
     "Pool",
+    "Profile",
+    "Reply",
     "Resources",
+    "SandboxBusy",
+    "SandboxError",
     "SandboxPolicy",
     "Session",
     "SourceTemplate",
     "SyncPool",
     "SyncSession",
     "SyncSourceTemplate",
+    "check_profile",
+    "load_profiles",
     "probe_capabilities",
 ]
 
@@ -111,15 +119,21 @@ class Pool(PoolBase):
         that `SandboxError`; what untrusted code did is a reply as ever.
 
         Raises:
-            ValueError: a text cannot be sent, or a session occurs twice; nothing was sent then.
+            ValueError: a text cannot be sent, a session occurs twice or is another pool's.
+            SandboxError: a session is not open. In these cases nothing was sent.
         """
-        calls = []
+        calls: list[tuple[int, str]] = []
         for session, text in steps:
             check_text("action", text, self.policy.action_bytes)
+            if not isinstance(session, Session) or session._pool is not self:
+                raise ValueError(
+                    f"step_many: entry {len(calls)} is no session of this pool; pass pairs of a "
+                    "session and a text"
+                )
             calls.append((session._open_number(), text))
         if len({number for number, _ in calls}) < len(calls):
             raise ValueError("step_many: a session occurs twice; step it once per call")
-        core, flights = self._started(), []
+        core, flights = self._here(), []
         for number, text in calls:
             try:
                 with faults():
@@ -159,6 +173,15 @@ class Pool(PoolBase):
         if future is not None and not future.done():
             future.set_result(outcome_of(done))
 
+    def _here(self) -> Any:
+        """The core, for a caller on the pool's own loop."""
+        core = self._started()
+        if asyncio.get_running_loop() is not self._loop:
+            raise SandboxError(
+                "sandbox pool belongs to another event loop; start one pool per loop"
+            )
+        return core
+
     def _future(self, operation: int) -> asyncio.Future[Reply | SandboxError]:
         # Completions are taken on this loop's thread alone, so none can come before this line.
         future: asyncio.Future[Reply | SandboxError] = self._loop.create_future()
@@ -192,15 +215,17 @@ class Session:
         self._pool, self._seed_hex = pool, seed_hex
         self._plan: tuple[str, str, int, bool] = (source, seed_hex, profile, forkable)
         self._forked = False
+        self._was_open = False
         self._number: int | None = None
 
     async def __aenter__(self) -> Self:
         if self._forked:
             return self
-        if self._number is not None:
+        if self._number is not None or self._was_open:
             raise SandboxError("a session is entered once; make a new one")
+        self._was_open = True
         with faults():
-            self._number = self._pool._started().open(*self._plan)
+            self._number = self._pool._here().open(*self._plan)
         try:
             self.loaded = await self._pool._finished(self._number)
         except BaseException:
@@ -218,11 +243,12 @@ class Session:
 
     def _open_number(self) -> int:
         if self._number is None:
-            raise SandboxError("the session is not open; enter it first")
+            todo = " any more; make a new one" if self._was_open else "; enter it first"
+            raise SandboxError(f"the session is not open{todo}")
         return self._number
 
     async def _call(self, kind: int, body: str) -> Reply:
-        number, core = self._open_number(), self._pool._started()
+        number, core = self._open_number(), self._pool._here()
         with faults():
             operation = core.call(number, kind, body)
         try:
@@ -262,7 +288,7 @@ class Session:
             SandboxError: the session was not opened with `forkable=True`, or the jail failed.
             SandboxBusy: no room for another session.
         """
-        number, core = self._open_number(), self._pool._started()
+        number, core = self._open_number(), self._pool._here()
         copy = Session(self._pool, *self._plan)
         copy._forked = True
         if seed is not None:

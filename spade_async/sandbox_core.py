@@ -101,6 +101,8 @@ class PoolBase:
     def __init__(
         self, policy: SandboxPolicy | None = None, *, _without: frozenset[str] = frozenset()
     ) -> None:
+        if policy is not None and not isinstance(policy, SandboxPolicy):
+            raise ValueError(f"policy is {type(policy).__name__}: pass a SandboxPolicy")
         self.policy = policy if policy is not None else SandboxPolicy()
         self._profiles = {name: at for at, name in enumerate(self.policy.profile_names)}
         self._limits = limits_text(self.policy, _sandbox_rs.__file__, _without, self._blocking)

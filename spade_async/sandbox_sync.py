@@ -91,11 +91,17 @@ class SyncPool(PoolBase):
         that `SandboxError`; what untrusted code did is a reply as ever.
 
         Raises:
-            ValueError: a text cannot be sent, or a session occurs twice; nothing was sent then.
+            ValueError: a text cannot be sent, a session occurs twice or is another pool's.
+            SandboxError: a session is not open. In these cases nothing was sent.
         """
-        calls = []
+        calls: list[tuple[int, str]] = []
         for session, text in steps:
             check_text("action", text, self.policy.action_bytes)
+            if not isinstance(session, SyncSession) or session._pool is not self:
+                raise ValueError(
+                    f"step_many: entry {len(calls)} is no session of this pool; pass pairs of a "
+                    "session and a text"
+                )
             calls.append((session._open_number(), text))
         if len({number for number, _ in calls}) < len(calls):
             raise ValueError("step_many: a session occurs twice; step it once per call")
@@ -129,6 +135,7 @@ class SyncSession:
         self._pool, self._seed_hex = pool, seed_hex
         self._plan: tuple[str, str, int, bool] = (source, seed_hex, profile, forkable)
         self._is_open = False
+        self._was_open = False
         self._number: int | None = None
 
     def __enter__(self) -> Self:
@@ -140,8 +147,9 @@ class SyncSession:
         self.close()
 
     def _open(self) -> None:
-        if self._number is not None:
+        if self._number is not None or self._was_open:
             raise SandboxError("a session is entered once; make a new one")
+        self._was_open = True
         with faults():
             self._number, done = self._pool._started().open_now(*self._plan)
         try:
@@ -152,7 +160,8 @@ class SyncSession:
 
     def _open_number(self) -> int:
         if self._number is None:
-            raise SandboxError("the session is not open; enter it first")
+            todo = " any more; make a new one" if self._was_open else "; enter it first"
+            raise SandboxError(f"the session is not open{todo}")
         return self._number
 
     def _call(self, kind: int, body: str) -> Reply:

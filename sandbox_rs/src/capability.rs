@@ -169,6 +169,7 @@ pub fn remedy(name: &str) -> &'static str {
         }
         "landlock" => "use Linux 5.13 or newer with landlock in the lsm= list",
         "identity" => "run unprivileged, or as root with CAP_SETUID and CAP_SETGID",
+        "pids" => "start in a delegated cgroup or as root, or leave out profiles with threads",
         "cgroup" => {
             "start in a delegated cgroup (systemd-run --user --scope -p Delegate=yes, from a leaf \
              of it), or as root with /sys/fs/cgroup writable"
