@@ -303,9 +303,10 @@ class Session:
         return copy
 
     def __del__(self) -> None:
-        # A session that was dropped unclosed would keep its place in the pool for ever.
+        # A session that was dropped unclosed would keep its place in the pool for ever. The cores
+        # in Python are left out: the collector may come by while one holds its lock.
         number, core = getattr(self, "_number", None), self._pool._core
-        if number is not None and core is not None:
+        if number is not None and core is not None and self._pool.policy.backend == "native":
             with contextlib.suppress(SandboxError), faults():
                 core.release(number)
 
