@@ -14,8 +14,9 @@ POLICY = SandboxPolicy(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pool() -> Iterator[SyncPool]:
+    """A pool of one module's tests: others count processes and must not find it."""
     with SyncPool(POLICY) as pool:
         yield pool
 
