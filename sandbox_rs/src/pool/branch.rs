@@ -175,6 +175,8 @@ impl State {
     /// Learn which process a copy is, from what the kernel added to its first packet.
     pub(super) fn identify(&mut self, id: u32, reply: Reply) -> Reply {
         let violation = |text: &str| Reply::failed(Outcome::ProtocolViolation, text);
+        let root = self.workers.get(&id).and_then(|worker| worker.root);
+        let first = root.and_then(|root| self.workers.get(&root)?.pid);
         let Some(worker) = self.workers.get_mut(&id) else {
             return reply;
         };
@@ -182,11 +184,14 @@ impl State {
         let Some(pid) = worker.ends.control.as_ref().and_then(io::credentials) else {
             return violation("a branch did not show its process id");
         };
-        let Ok(pidfd) = process::pidfd_open(pid) else {
+        let pidfd = process::pidfd_open(pid).ok();
+        // Looked at after the descriptor was opened, so the number cannot mean another by now.
+        let (Some(pidfd), Some(above)) = (pidfd, process::parent_of(pid)) else {
+            worker.parent_pid = None; // there is no such process any more
             return Reply::failed(Outcome::Crashed, "the branch ended by itself");
         };
-        // Looked at after the descriptor was opened, so the number cannot mean another by now.
-        if process::parent_of(pid) != parent {
+        // A copy whose parent has ended meanwhile belongs to the first of its family.
+        if Some(above) != parent && Some(above) != first {
             return violation("a branch showed the process id of another");
         }
         worker.parent_pid = None;

@@ -145,10 +145,11 @@ impl State {
             return;
         };
         worker.branches = 0;
-        // A copy that has not shown itself cannot be killed alone: its family's first can.
-        let unknown = worker
-            .root
-            .filter(|_| worker.pidfd.is_none() && worker.parent_pid.is_some());
+        // A copy that has not shown itself cannot be killed alone: its family's first can. One whose
+        // pipe is closed has ended, whoever killed it, and its family is innocent.
+        let is_hidden = worker.pidfd.is_none() && worker.parent_pid.is_some();
+        let has_ended = worker.closed_until.is_some();
+        let unknown = worker.root.filter(|_| is_hidden && !has_ended);
         match worker.session {
             Some(session) => {
                 let name = self.limits.profiles[profile].name.clone();
