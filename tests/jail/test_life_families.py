@@ -205,6 +205,7 @@ def test_deaths_at_any_moment_in_an_asyncio_pool_with_copies_and_batches():
     moments = random.Random(SEED)
     counts = {"right": 0, "fault": 0, "crashed": 0}
     wrong: list[object] = []
+    details: dict[int, list[str]] = {}
 
     async def episode(pool: Pool, seed: int) -> list[object]:
         async with pool.session(COUNTER, seed, forkable=True) as first:
@@ -212,6 +213,7 @@ def test_deaths_at_any_moment_in_an_asyncio_pool_with_copies_and_batches():
             async with await first.fork(seed + 1) as copy:
                 seen += await pool.step_many([(first, "a"), (copy, "a")])
                 seen.append(await copy.step("a"))
+        details[seed] = [one.detail if isinstance(one, Reply) else "" for one in seen]
         return [(one.outcome, one.observation) if isinstance(one, Reply) else one for one in seen]
 
     async def main() -> None:
@@ -250,7 +252,7 @@ def test_deaths_at_any_moment_in_an_asyncio_pool_with_copies_and_batches():
                         )
                     ]
                     if not all(right) or not any(faults + crashed):
-                        wrong.append(got)
+                        wrong.append((details[seed], got))
 
             players = [asyncio.create_task(play(seed)) for seed in range(3)]
             for _ in range(rounds):

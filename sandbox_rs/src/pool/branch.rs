@@ -4,6 +4,7 @@
 //! ever taken from a worker but bytes. The copy's first packet on its own control socket carries
 //! its process id, filled in by the kernel; the parent process id proves that it is a copy.
 
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -90,8 +91,17 @@ impl State {
         // Last of what can fail: what lies in this socket belongs to the next fork.
         let fds = [requests.as_raw_fd(), replies.as_raw_fd(), own.as_raw_fd()];
         if let Some(control) = &to_parent.control {
-            let sent = io::send_with(control.as_raw_fd(), b"F", &fds, false);
-            sent.stage("sending a branch its ends")?;
+            match io::send_with(control.as_raw_fd(), b"F", &fds, false) {
+                Err(e)
+                    if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+                {
+                    let detail = "the worker ended before it could be copied";
+                    let reply = Reply::failed(Outcome::Crashed, detail);
+                    self.sessions.insert(number, Session::Over(reply.clone()));
+                    return Ok(Err((number, reply)));
+                }
+                sent => sent.stage("sending a branch its ends")?,
+            }
         }
         self.workers.insert(branch, copy);
         self.sessions.insert(number, Session::On(branch));
