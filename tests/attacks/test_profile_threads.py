@@ -144,7 +144,7 @@ CASES = [
         def hoard():
             while True: kept.append(bytearray(1 << 16))
         for _ in range(4): threading.Thread(target=hoard, daemon=True).start()
-        hoard()""", (OVER_MEMORY, TIMED_OUT, CRASHED)),
+        hoard()""", (OVER_MEMORY, TIMED_OUT, CRASHED, EXCEPTION)),
 ]  # fmt: skip
 
 
