@@ -1,4 +1,4 @@
-"""Fixtures of the attack suite: arenas, each one pool for the whole run."""
+"""Fixtures of the attack suite: arenas, each one pool for the attacks of one file."""
 
 import json
 import os
@@ -16,16 +16,21 @@ REPORT = "SPADE_ATTACK_REPORT"
 """Environment variable: file that gets the outcome of each case, as JSON."""
 
 
-@pytest.fixture(scope="session")
+OUTCOMES: dict[str, object] = {}
+
+
+@pytest.fixture(scope="module")
 def arenas() -> Iterator[Arenas]:
+    # Not for the whole run: tests that count processes or kill brokers must not find these.
     # Not a temporary folder of pytest's: those are closed to other users, so that the modes of
     # the file system would hide what the jail does not.
     with tempfile.TemporaryDirectory(prefix="spade-canary-") as folder:
         arenas = Arenas(Canary(Path(folder)))
         yield arenas
         arenas.close()
+    OUTCOMES.update(arenas.outcomes)
     if REPORT in os.environ:
-        Path(os.environ[REPORT]).write_text(json.dumps(arenas.outcomes, indent=1))
+        Path(os.environ[REPORT]).write_text(json.dumps(OUTCOMES, indent=1))
 
 
 @pytest.fixture
