@@ -22,7 +22,7 @@ def why_not() -> dict[str, str]:
     return reasons
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pools(why_not: dict[str, str]) -> Iterator[dict[str, SyncPool]]:
     """Pools by backend, started when first asked for."""
     started: dict[str, SyncPool] = {}
