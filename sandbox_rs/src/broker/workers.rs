@@ -102,7 +102,7 @@ impl Broker {
         self.to_host(&packet, &[]);
     }
 
-    /// Tell the host: id, status, hits of the memory and of the process limit, peak bytes.
+    /// Tell the host: id, status, and whether the memory limit was hit.
     pub(super) fn ended(&mut self, worker: Worker, status: i32) {
         let usage = match (worker.cell, &mut self.cells) {
             (Some(cell), Some(cells)) => cells.ended(cell),
@@ -115,7 +115,6 @@ impl Broker {
         packet.extend_from_slice(&worker.id.to_le_bytes());
         packet.extend_from_slice(&status.to_le_bytes());
         packet.push(u8::from(usage.oom_kills.is_some_and(|kills| kills > 0)));
-        packet.extend_from_slice(&usage.peak_bytes.unwrap_or(0).to_le_bytes());
         self.to_host(&packet, &[]);
     }
 }

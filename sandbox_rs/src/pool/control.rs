@@ -97,7 +97,7 @@ impl State {
         };
         match (packet[0], id) {
             (b'W', Some(id)) => self.started(id, fds),
-            (b'X', Some(id)) if packet.len() == 18 => {
+            (b'X', Some(id)) if packet.len() == 10 => {
                 let status = [packet[5], packet[6], packet[7], packet[8]];
                 self.exited(id, i32::from_le_bytes(status), packet[9] != 0);
             }

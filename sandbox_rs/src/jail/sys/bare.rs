@@ -4,21 +4,7 @@ use std::io::Result;
 use std::mem::size_of;
 
 use super::check_long;
-use super::process::leave;
-
-/// First field to last of the kernel's version-0 structure; all but two are zero here.
-#[repr(C)]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-}
+use super::process::{CloneArgs, leave};
 
 /// Raw clone3 of this process, an ordinary child with SIGCHLD. The child runs `first` and leaves.
 ///
