@@ -6,12 +6,13 @@ The only place that imports the compiled module, besides the choice of another b
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from spade_async import _sandbox_rs
 from spade_async.errors import SandboxBusy, SandboxError
 from spade_async.jail_backends import make_core
-from spade_async.sandbox_policy import SandboxPolicy, limits_text
+from spade_async.sandbox_policy import SandboxPolicy, check_text, limits_text
 from spade_async.sandbox_profiles import profile
 from spade_async.sandbox_records import Event, Resources
 from spade_async.types import CallReport, Outcome, Reply
@@ -137,6 +138,28 @@ class PoolBase:
                 "choose a profile without that tier"
             )
         return number
+
+    def _checked_steps(
+        self, steps: Iterable[tuple[Any, str]], kind: type[Any]
+    ) -> list[tuple[int, str]]:
+        """Session numbers and texts of a batch, before anything of it is sent.
+
+        Raises:
+            ValueError: a text cannot be sent, a session occurs twice or is another pool's.
+            SandboxError: a session is not open.
+        """
+        calls: list[tuple[int, str]] = []
+        for session, text in steps:
+            check_text("action", text, self.policy.action_bytes)
+            if not isinstance(session, kind) or session._pool is not self:
+                raise ValueError(
+                    f"step_many: entry {len(calls)} is no session of this pool; pass pairs of a "
+                    "session and a text"
+                )
+            calls.append((session._open_number(), text))
+        if len({number for number, _ in calls}) < len(calls):
+            raise ValueError("step_many: a session occurs twice; step it once per call")
+        return calls
 
     @property
     def capabilities(self) -> dict[str, Any]:

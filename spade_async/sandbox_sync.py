@@ -94,17 +94,7 @@ class SyncPool(PoolBase):
             ValueError: a text cannot be sent, a session occurs twice or is another pool's.
             SandboxError: a session is not open. In these cases nothing was sent.
         """
-        calls: list[tuple[int, str]] = []
-        for session, text in steps:
-            check_text("action", text, self.policy.action_bytes)
-            if not isinstance(session, SyncSession) or session._pool is not self:
-                raise ValueError(
-                    f"step_many: entry {len(calls)} is no session of this pool; pass pairs of a "
-                    "session and a text"
-                )
-            calls.append((session._open_number(), text))
-        if len({number for number, _ in calls}) < len(calls):
-            raise ValueError("step_many: a session occurs twice; step it once per call")
+        calls = self._checked_steps(steps, SyncSession)
         with faults():
             done = self._started().step_many(calls)
         return [outcome_of(one) for one in done]
