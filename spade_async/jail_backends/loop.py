@@ -137,7 +137,8 @@ class Loop:
             child = Child(self._launcher.command())
         except OSError as error:
             with self.lock:
-                if self._dying:
+                # A session may have been closed while we tried: its worker is still to be killed.
+                if self._dying or self.book.to_kill:
                     self.book.pause()  # what they hold comes free
                 else:
                     self.book.not_started(error.strerror or str(error))

@@ -5,7 +5,6 @@ After every one of them a good episode still works. What the machine lacks is in
 """
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -381,6 +380,12 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def test_nothing_of_ours_is_left_after_all_this():
-    assert os.getpid() not in children()
-    assert not [pid for pid in children() if sys.executable not in command_of(pid)]
+@pytest.fixture(scope="module", autouse=True)
+def here_before() -> set[int]:
+    """Children that other files have left: whole runs, for one, give theirs to this process."""
+    return set(children())
+
+
+def test_nothing_of_ours_is_left_after_all_this(here_before):
+    left = {pid: command_of(pid) for pid in children() if pid not in here_before}
+    assert not {pid: text for pid, text in left.items() if sys.executable not in text}
