@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,8 +17,10 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import WeightsError
 from spade_async.grpo.samples import NonFiniteSample, unpack
-from spade_async.learner.checkpoint import Retention, load_checkpoint, save_checkpoint, sweep
+from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint
+from spade_async.learner.checkpoint_folder import Retention, sweep
 from spade_async.learner.quarantine import set_aside
+from spade_async.learner.resume_point import ResumePoint
 from spade_async.learner.state import LearnerState, load_model
 from spade_async.learner.update import Updater, UpdateResult
 from spade_async.seeds import derive
@@ -29,39 +29,6 @@ from spade_async.types import PolicyVersion
 from spade_async.weights.store import WeightStore
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ResumePoint:
-    """Where the coordinator wants the learner to stand: `Welcome.resume`, checked."""
-
-    version: PolicyVersion
-    """Version under which the loaded weights are published; the branch may be newer than the
-    checkpoint's."""
-    model_folder: Path
-    """Start model: weights when there is no checkpoint, tokenizer files, KL reference."""
-    checkpoint: str | None
-    """Folder name under checkpoints/."""
-    keep_checkpoints: tuple[str, ...]
-    """Names the ledger still refers to."""
-
-    @classmethod
-    def of(cls, resume: dict[str, Any]) -> ResumePoint:
-        """Check the fields.
-
-        Raises:
-            WeightsError: one is missing.
-        """
-        try:
-            checkpoint = resume["checkpoint"]
-            return cls(
-                version=PolicyVersion(int(resume["branch"]), int(resume["step"])),
-                model_folder=Path(resume["model_folder"]),
-                checkpoint=None if checkpoint is None else str(checkpoint),
-                keep_checkpoints=tuple(resume.get("keep_checkpoints", ())),
-            )
-        except KeyError as cause:
-            raise WeightsError(f"the coordinator's welcome lacks {cause.args[0]!r}") from cause
 
 
 class Learner:
@@ -85,6 +52,11 @@ class Learner:
         self._updater = Updater(self.state, config, start_model)
         protected = {*point.keep_checkpoints, *([point.checkpoint] if point.checkpoint else [])}
         self._retention = Retention(self._folder.checkpoints, config.checkpoint.keep, protected)
+
+    @property
+    def version(self) -> PolicyVersion:
+        """What is loaded now."""
+        return self.state.version
 
     def start(self) -> WeightsPublished:
         """Publish the loaded weights under the resume version: the sign that training can begin."""

@@ -21,20 +21,24 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
-
-import torch
-from transformers.utils import logging as transformers_logging
+from typing import Protocol, TypeVar
 
 from spade_async.config.load import load_resolved
 from spade_async.config.schema import Config
 from spade_async.errors import SpadeError
-from spade_async.learner.learner import Learner, ResumePoint
-from spade_async.learner.progress import Progress
-from spade_async.learner.update import UpdateCancelled
+from spade_async.learner.progress import Progress, UpdateCancelled
+from spade_async.learner.resume_point import ResumePoint
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer, Received
-from spade_async.transport.messages import Hello, ProcessFailed, Stop, TrainingBatch
+from spade_async.transport.messages import (
+    Hello,
+    ProcessFailed,
+    StepReport,
+    Stop,
+    TrainingBatch,
+    WeightsPublished,
+)
+from spade_async.types import PolicyVersion
 from spade_async.weights.folder import weights_folder
 from spade_async.weights.store import FileWeightStore
 
@@ -49,9 +53,7 @@ FLUSH_S = 10.0
 def run(run_dir: Path, name: str, endpoint: str) -> int:
     """Run the learner until it is told to stop; returns the exit status."""
     config = load_resolved(run_dir)
-    torch.set_num_threads(config.learner.threads)
-    torch.set_num_interop_threads(1)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    _set_up_torch(config.learner.threads)
     return asyncio.run(serve_run(config, run_dir, name, endpoint))
 
 
@@ -78,8 +80,48 @@ async def serve_run(config: Config, run_dir: Path, name: str, endpoint: str) -> 
         await peer.close()
 
 
+class TrainsBatches(Protocol):
+    """The part of `learner.Learner` that the process talks to.
+
+    Made by `make_learner`; everything is called in the work thread.
+    """
+
+    @property
+    def version(self) -> PolicyVersion:
+        """What is loaded now."""
+
+    def start(self) -> WeightsPublished:
+        """See `learner.Learner.start`."""
+
+    def train(
+        self, batch: TrainingBatch, wait_s: float, should_stop: Callable[[], bool]
+    ) -> StepReport:
+        """See `learner.Learner.train`."""
+
+
+def make_learner(config: Config, run_dir: Path, point: ResumePoint) -> TrainsBatches:
+    """The learner of `learner.kind`, loaded.
+
+    Raises:
+        WeightsError: model or checkpoint is missing, damaged or of another step.
+    """
+    store = FileWeightStore(weights_folder(config, run_dir), config.weights.keep)
+    from spade_async.learner.learner import Learner
+
+    return Learner(config, run_dir, point, store)
+
+
+def _set_up_torch(threads: int) -> None:
+    import torch
+    from transformers.utils import logging as transformers_logging
+
+    torch.set_num_threads(threads)
+    torch.set_num_interop_threads(1)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 class LearnerProcess:
-    """Connects a `Learner` to the link."""
+    """Connects a learner to the link."""
 
     def __init__(self, config: Config, run_dir: Path, peer: Peer):
         self._config = config
@@ -116,7 +158,7 @@ class LearnerProcess:
             learner = await self._in_thread(self._load)
             if not self._is_leaving:
                 await self._peer.send(await self._in_thread(learner.start))
-                log.info("version %s is published; training can begin", learner.state.version)
+                log.info("version %s is published; training can begin", learner.version)
             while not self._is_leaving:
                 await self._next(learner, receiving)
         except UpdateCancelled:
@@ -127,7 +169,7 @@ class LearnerProcess:
                 await receiving
             self._thread.shutdown(wait=True, cancel_futures=True)
 
-    async def _next(self, learner: Learner, receiving: asyncio.Task[None]) -> None:
+    async def _next(self, learner: TrainsBatches, receiving: asyncio.Task[None]) -> None:
         """Wait for one batch and train it."""
         self.progress.enter("idle", "TrainingBatch")
         received = await self._batches.get()
@@ -168,9 +210,6 @@ class LearnerProcess:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _load(self) -> Learner:
+    def _load(self) -> TrainsBatches:
         point = ResumePoint.of(self._peer.welcome.resume)
-        store = FileWeightStore(
-            weights_folder(self._config, self._run_dir), self._config.weights.keep
-        )
-        return Learner(self._config, self._run_dir, point, store)
+        return make_learner(self._config, self._run_dir, point)

@@ -6,6 +6,10 @@ import time
 from typing import Any
 
 
+class UpdateCancelled(Exception):
+    """The process was told to leave between two micro-batches; nothing was applied."""
+
+
 class Progress:
     """State for heartbeats. Plain attribute writes only: readers may see any mix of two moments."""
 

@@ -29,12 +29,9 @@ from spade_async.grpo.correction import truncated_weights
 from spade_async.grpo.loss import LossSettings, kl_to_start, surrogate, token_logprobs
 from spade_async.grpo.samples import TrainSample
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
+from spade_async.learner.progress import UpdateCancelled
 from spade_async.learner.state import LearnerState, learning_rate
 from spade_async.types import Role
-
-
-class UpdateCancelled(Exception):
-    """The process was told to leave between two micro-batches; nothing was applied."""
 
 
 @dataclass(frozen=True, slots=True)

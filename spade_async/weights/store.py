@@ -15,6 +15,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -75,11 +76,22 @@ class FileWeightStore:
         """Write, hash, rename, drop the oldest. See `WeightStore.publish`."""
         from safetensors.torch import save_file
 
+        def write(path: Path) -> None:
+            unique, aliases = _without_aliases(tensors)
+            header = {"version": str(version), _ALIASES: json.dumps(aliases)}
+            save_file(unique, path, metadata=header)
+
+        return self.publish_file(version, write)
+
+    def publish_file(self, version: PolicyVersion, write: Callable[[Path], None]) -> Published:
+        """The same for whatever `write` puts into the path it is given.
+
+        Raises:
+            WeightsError: it cannot be written (the message says what to do).
+        """
         start = time.monotonic()
         final = self.folder / f"weights-{version}.safetensors"
         temporary = self.folder / f".{final.name}.{os.getpid()}.tmp"
-        unique, aliases = _without_aliases(tensors)
-        header = {"version": str(version), _ALIASES: json.dumps(aliases)}
         what = (
             f"writing weights {version} to {self.folder} (when it is full: free space there, or "
             "change weights.location)"
@@ -87,7 +99,7 @@ class FileWeightStore:
         with boundary(WeightsError, what):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
-                save_file(unique, temporary, metadata=header)
+                write(temporary)
                 digest = file_digest(temporary)
                 temporary.replace(final)
             except BaseException:
@@ -123,6 +135,20 @@ def load_weights(location: str, digest: str) -> dict[str, torch.Tensor]:
     """
     from safetensors.torch import load
 
+    data = read_weights(location, digest)
+    with boundary(WeightsError, f"weights at {location} are damaged"):
+        tensors = load(data)
+        for alias, name in _read_aliases(data).items():
+            tensors[alias] = tensors[name]
+    return tensors
+
+
+def read_weights(location: str, digest: str) -> bytes:
+    """The bytes of a weight file, checked.
+
+    Raises:
+        WeightsError: missing, or not the announced digest.
+    """
     try:
         data = Path(location).read_bytes()
     except OSError as cause:
@@ -136,11 +162,7 @@ def load_weights(location: str, digest: str) -> dict[str, torch.Tensor]:
             f"weights at {location} have digest {found[:16]}..., announced was {digest[:16]}...: "
             "the file is damaged or of another run; it was not loaded"
         )
-    with boundary(WeightsError, f"weights at {location} are damaged"):
-        tensors = load(data)
-        for alias, name in _read_aliases(data).items():
-            tensors[alias] = tensors[name]
-    return tensors
+    return data
 
 
 def file_digest(path: Path) -> str:

@@ -9,14 +9,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spade_async.config.schema import Config
 from spade_async.errors import WeightsError
-from spade_async.learner.checkpoint import (
+from spade_async.learner.checkpoint import STATE_TENSORS, load_checkpoint, save_checkpoint
+from spade_async.learner.checkpoint_folder import (
     STATE_FACTS,
-    STATE_TENSORS,
     Retention,
     checkpoint_name,
     checkpoint_version,
-    load_checkpoint,
-    save_checkpoint,
     sweep,
 )
 from spade_async.learner.state import LearnerState

@@ -10,8 +10,9 @@ import torch
 
 from spade_async.config.schema import Config
 from spade_async.errors import WeightsError
-from spade_async.learner.learner import Learner, ResumePoint
+from spade_async.learner.learner import Learner
 from spade_async.learner.quarantine import read_back
+from spade_async.learner.resume_point import ResumePoint
 from spade_async.transport.messages import TrainingBatch
 from spade_async.types import PolicyVersion
 from spade_async.weights.store import FileWeightStore, load_weights

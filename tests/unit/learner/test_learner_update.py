@@ -10,8 +10,9 @@ import torch
 from spade_async.config.schema import Config
 from spade_async.grpo.samples import TrainSample
 from spade_async.learner.metrics import TokenFigures
+from spade_async.learner.progress import UpdateCancelled
 from spade_async.learner.state import LearnerState, learning_rate, load_model
-from spade_async.learner.update import UpdateCancelled, Updater
+from spade_async.learner.update import Updater
 from spade_async.types import PolicyVersion, Role
 from tests.support.tiny_model import make_tiny_llama
 from tests.support.train_samples import make_sample, random_samples
