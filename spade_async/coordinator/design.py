@@ -22,6 +22,9 @@ from spade_async.types import Environment, Outcome, Rejection, Role, Stage, Toke
 
 log = logging.getLogger(__name__)
 
+CUT = "ours: cut at async.straggler_s"
+"""Missing reason of a design or an episode that did not come back in time."""
+
 
 class DesignLoop:
     """Owns the designer groups from admission to their last result."""
@@ -134,12 +137,24 @@ class DesignLoop:
             self._scorer.unplayed(group, member)
 
     def cut(self, task: Task) -> None:
-        """A design that did not come back in time is missing."""
+        """A design that did not come back in time is missing, also after a resume."""
         group = self._core.design_groups.get(task.message.group_id)
         if group is None:
             return
         member = next(m for m in group.members if m.task_id == task.task_id)
-        self._scorer.missing(group, member, "ours: cut at async.straggler_s")
+        self._core.ledger.add_sample(
+            SampleRow(
+                sample_id=member.sample_id,
+                group_id=group.group_id,
+                role=Role.DESIGNER,
+                purpose="train",
+                index=member.index,
+                missing_reason=CUT,
+                created_unix_s=time.time(),
+            ),
+            None,
+        )
+        self._scorer.missing(group, member, CUT)
 
     def _environment(self, result: DesignResult) -> Environment:
         return Environment(

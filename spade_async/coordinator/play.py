@@ -11,6 +11,7 @@ import logging
 import time
 
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.design import CUT
 from spade_async.coordinator.dispatch import PLAY, Task
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.state import (
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 TRAINING_SEEDS = 10**9
 """Instances are drawn below this; held-out instances lie at or above it."""
-CUT = "ours: cut at async.straggler_s"
-"""Missing reason of an episode that did not come back in time."""
 MEMORY_EVERY = 3
 """Every third pool play comes from memory, the others from the seed pool."""
 
@@ -209,7 +208,7 @@ class PlayLoop:
         self._fill(play, arm, result.index, cell)
 
     def cut(self, task: Task) -> None:
-        """Episodes that did not come back in time are missing, by name."""
+        """Episodes that did not come back in time are missing, by name, also after a resume."""
         message = task.message
         assert isinstance(message, PlayTask)
         play = self._core.play_groups.get(message.group_id)
@@ -217,6 +216,21 @@ class PlayLoop:
             return
         for index in sorted(task.waiting_for):
             cell = EpisodeCell(f"{task.task_id}.{index}", None, CUT)
+            self._core.ledger.add_sample(
+                SampleRow(
+                    sample_id=cell.sample_id,
+                    group_id=play.group_id,
+                    role=Role.AGENT,
+                    purpose=message.purpose,
+                    environment_id=play.environment.environment_id,
+                    seed=message.seeds[index],
+                    arm=message.arm,
+                    index=index,
+                    missing_reason=CUT,
+                    created_unix_s=time.time(),
+                ),
+                None,
+            )
             self._fill(play, Arm(message.arm), index, cell)
 
     def _fill(self, play: PlayGroup, arm: Arm, index: int, cell: EpisodeCell) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.design import CUT
 from spade_async.coordinator.play import new_play_group, play_group_id
 from spade_async.coordinator.schedule import OpenGroup
 from spade_async.coordinator.state import (
@@ -79,7 +80,7 @@ def restore_schedule(core: Core, ordinal: int, *, num_replays: int) -> None:
             is_from_pool=play.kind == "pool",
         )
         for play in core.play_groups.values()
-        if play.is_ready or not play.arm_is_in(Arm.NO_HINT)
+        if play.is_scheduled and (play.is_ready or not play.arm_is_in(Arm.NO_HINT))
     ]
     for group_id in core.schedule.restore(ordinal, rows, num_replays=num_replays):
         _lose(core, group_id)
@@ -161,4 +162,11 @@ def _play_group(
         cell = EpisodeCell(sample.sample_id, sample.episode_return, sample.missing_reason)
         play.cells[Arm(sample.arm or "")][sample.index] = cell
     play.is_ready = row.state == "ready"
+    # What was trained, dropped or lost to a roll-back may still owe its design an arm; no more.
+    play.is_scheduled = row.state in ("open", "ready")
+    if row.state in ("ready", "trained"):
+        # Its unhinted arm was closed: what has no row was cut by a program that did not note it.
+        unhinted = play.cells[Arm.NO_HINT]
+        for index in [i for i, known in enumerate(unhinted) if known is None]:
+            unhinted[index] = EpisodeCell(f"{row.group_id}.{Arm.NO_HINT}.{index}", None, CUT)
     return play
