@@ -51,7 +51,7 @@ def as_json(status: RunStatus) -> dict[str, Any]:
         "episodes_per_hour": status.episodes_per_hour,
         "oldest_wait_seconds": status.oldest_wait_seconds,
         "limited_by": status.limited_by,
-        "alerts": status.alerts,
+        "alerts": [alert.model_dump() for alert in status.alerts],
         "failure": status.failure,
         "updated_unix_s": status.updated_unix_s,
     }

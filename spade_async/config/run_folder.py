@@ -42,6 +42,11 @@ class RunFolder:
         return self.root / "status.json"
 
     @property
+    def alerts(self) -> Path:
+        """What a user should know (JSON lines), in the order it was told."""
+        return self.root / "alerts.jsonl"
+
+    @property
     def checkpoints(self) -> Path:
         """Committed checkpoints, one folder each."""
         return self.root / "checkpoints"

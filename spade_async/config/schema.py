@@ -27,6 +27,9 @@ class RunConfig(Section):
     """Name of the run; default run folder is runs/NAME-TIMESTAMP."""
     seed: int = Field(17, ge=0, lt=2**63)
     """Everything random is derived from this and from names."""
+    alert_command: str | tuple[str, ...] = ""
+    """Run for every alert with its JSON on stdin: a shell string or an argument list. At most 10 s,
+    one at a time; see docs/guard.md."""
 
 
 class DomainConfig(Section):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from spade_async.domain import Domain
 from spade_async.grounding.corpus import Corpus
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import Ledger
+from spade_async.telemetry.alerts import Alert, Alerts
 from spade_async.types import RegretEstimate
 
 NEWEST_SHOWN = 2
@@ -45,7 +45,7 @@ class Core:
     play_groups: dict[str, PlayGroup] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
     """Totals over the life of the run; saved with every step."""
-    alerts: list[str] = field(default_factory=list)
+    alerts: Alerts = field(default_factory=Alerts)
     newest: deque[tuple[PlayGroup, RegretEstimate]] = field(
         default_factory=lambda: deque(maxlen=NEWEST_SHOWN)
     )
@@ -62,6 +62,9 @@ class Core:
     is_stopping: bool = False
     """No new work is admitted."""
 
+    unshown_alerts: list[Alert] = field(default_factory=list)
+    """Alerts that are not in TensorBoard yet."""
+    _unsaved_alerts: list[Alert] = field(default_factory=list)
     _saved: dict[str, Any] = field(default_factory=dict)
     """State as last written, so that only changes are written."""
 
@@ -70,10 +73,15 @@ class Core:
         self.next_number += 1
         return self.next_number - 1
 
-    def alert(self, text: str) -> None:
-        """Something a user should know; call inside a ledger transaction."""
-        self.alerts.append(text)
-        self.ledger.add_alert(time.time(), self.step, text)
+    def alert(self, text: str, *, kind: str = "other", action: str = "") -> None:
+        """Tell something a user should know (see `telemetry.alerts`), at any time.
+
+        It comes into the ledger with the next `save_state`, into TensorBoard with the next step.
+        """
+        alert = self.alerts.tell(kind, text, step=self.step, action=action)
+        if alert is not None:
+            self._unsaved_alerts.append(alert)
+            self.unshown_alerts.append(alert)
 
     def min_version(self, birth: int) -> int:
         """Packed version a generator must have loaded for a group of that birth."""
@@ -92,6 +100,9 @@ class Core:
             "next_number": self.next_number,
             "shown_step": self.shown_step,
         }
+        for alert in self._unsaved_alerts:
+            self.ledger.add_alert(alert.unix_s, alert.step, str(alert))
+        self._unsaved_alerts.clear()
         for key, value in state.items():
             if self._saved.get(key) != value:
                 self.ledger.put_state(key, value)

@@ -294,9 +294,13 @@ class Coordinator:
             core.save_state()
         for peer in self._hub.peers():
             await self._hub.send(peer, m.Stop(reason=self._state, finish=False))
+        if core.unshown_alerts:
+            # At the step after the last one: a resume purges it and goes on there.
+            self._steps.show_alerts(core.step + 1)
         self._tensorboard.close()
         await self._hub.close(timeout_s=2.0)
         core.ledger.close()
+        core.alerts.close()
         self._write_status(force=True)
 
 

@@ -85,7 +85,9 @@ class Publisher:
         """A generator proved what it loaded: admission opens for that version."""
         sent = self._sent
         if sent is not None and message.version == sent.version and message.digest != sent.digest:
-            self._core.alert(f"{name} loaded other bytes than were published")
+            self._core.alert(
+                f"{name} loaded other bytes than were published", kind="weights_not_attested"
+            )
             log.error("%s loaded digest %s, published %s", name, message.digest, sent.digest)
             return
         self._loaded[name] = message.version

@@ -31,6 +31,7 @@ from spade_async.errors import RunFolderError
 from spade_async.grounding.corpus import open_corpus
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import BatchRow, Ledger, VersionRow
+from spade_async.telemetry.alerts import Alerts
 from spade_async.transport.hub import Hub
 from spade_async.types import PolicyVersion, RegretClass, RegretEstimate, Role
 
@@ -93,6 +94,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             max_document_words=config.grounding.max_document_words,
             seed=config.run.seed,
         ),
+        alerts=Alerts(folder.alerts, command=config.run.alert_command),
         memory=Memory(config.grounding.memory_capacity),
         skeletons=SkeletonWindow(designer.novelty_window),
         quota=SkeletonQuota(

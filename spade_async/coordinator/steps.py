@@ -76,6 +76,7 @@ class StepLoop:
         self._release(plan.group_ids)
         self._tensorboard.scalars(report.step, metrics)
         self._show(report.step)
+        self.show_alerts(report.step)
         self._tensorboard.flush()
         core.shown_step = report.step
         self.newest.update(metrics)
@@ -122,6 +123,11 @@ class StepLoop:
             self._tensorboard.scalars(step, _eval_tags(scores))
         self._tensorboard.flush()
         core.shown_step = core.step
+
+    def show_alerts(self, step: int) -> None:
+        """Write the alerts since the last step to TensorBoard."""
+        self._tensorboard.alerts(step, self._core.unshown_alerts)
+        self._core.unshown_alerts.clear()
 
     def _metrics(self, report: StepReport, rows: list[PlannedRow]) -> dict[str, float]:
         core = self._core
@@ -213,7 +219,12 @@ class StepLoop:
         counters["learner_busy_us"] += int(report.busy_s * 1e6)
         counters["learner_idle_us"] += int(report.wait_s * 1e6)
         if not report.applied:
-            self._core.alert(f"step {report.step}: the update was not finite and was set aside")
+            self._core.alert(
+                f"step {report.step}: the update was not finite, the batch is set aside as "
+                f"{report.quarantine}",
+                kind="nonfinite_update",
+                action=f"spade-async replay {self._core.folder.root} {report.quarantine}",
+            )
 
     def _release(self, group_ids: frozenset[str]) -> None:
         """Forget the groups that were trained; a play group stays while its hinted arm is out."""

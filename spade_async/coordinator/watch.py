@@ -42,7 +42,7 @@ class Watch:
         self._silence.heard(beat.name)
         if beat.metrics.get("jail_full") == 0.0 and not self._told_level:
             self._told_level = True
-            self._core.alert("the jail runs below its full level: `spade-async doctor` says why")
+            self._core.alert("the jail runs below its full level", kind="jail_level")
         if not beat.name.startswith("gen-"):
             return
         self._jail.add({} if before is None else before.metrics, beat.metrics)
@@ -152,7 +152,7 @@ class Watch:
             episodes_per_hour=core.window.episodes_per_hour(),
             oldest_wait_seconds=None if oldest is None else oldest[1],
             limited_by=sentence(silent) or self.limited_by(),
-            alerts=core.alerts[-20:],
+            alerts=list(core.alerts.recent)[-20:],
             metrics=metrics,
             updated_unix_s=time.time(),
             failure=self.failure,

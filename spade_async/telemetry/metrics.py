@@ -182,6 +182,9 @@ TEXTS: dict[str, Metric] = {
     "run/jail": Metric(
         "text", LEARNER_STEP, "Level of the jail that held, per generator, and layers it lacked."
     ),
+    "run/alerts": Metric(
+        "text", LEARNER_STEP, "Alerts since the step before: what happened and what to do."
+    ),
 }
 """Text tags."""
 

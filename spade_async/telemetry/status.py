@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from spade_async.telemetry.alerts import Alert
+
 
 class ProcessStatus(BaseModel):
     """One part of the run."""
@@ -33,7 +35,8 @@ class RunStatus(BaseModel):
     oldest_wait_seconds: float | None = None
     limited_by: str = ""
     """One sentence: what limits this run now and the knob to turn."""
-    alerts: list[str] = Field(default_factory=list)
+    alerts: list[Alert] = Field(default_factory=list)
+    """The newest ones, oldest first."""
     metrics: dict[str, float] = Field(default_factory=dict)
     """Newest value of each metric, by TensorBoard tag."""
     updated_unix_s: float = 0.0

@@ -25,6 +25,7 @@ from tensorboard.plugins.text import summary_v2 as text_summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
+from spade_async.telemetry.alerts import Alert
 from spade_async.telemetry.layout import layout
 from spade_async.telemetry.metrics import find
 
@@ -123,6 +124,12 @@ class EventWriter:
             blocks.append(f"<p><strong>{title}</strong></p>\n\n<pre>{shown}</pre>")
         self.text(step, f"environments/{self._environments % RING}", "\n\n".join(blocks))
         self._environments += 1
+
+    def alerts(self, step: int, alerts: Sequence[Alert]) -> None:
+        """Write the alerts since the last step as one list; nothing when there are none."""
+        lines = [f"* **{_escaped(a.kind, 60)}** {_escaped(str(a), 1_000)}" for a in alerts]
+        if lines:
+            self.text(step, "run/alerts", "\n".join(lines))
 
     def hparams(self, values: Mapping[str, Any]) -> None:
         """Write the configuration for the HPARAMS tab; values that are not plain become strings."""

@@ -1,0 +1,50 @@
+"""The kinds of alerts: what each means and what to do. `docs/guard.md` holds the same table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class AlertKind(NamedTuple):
+    """One kind."""
+
+    meaning: str
+    action: str
+    """What to do, when the alert itself does not say more."""
+
+
+KINDS: dict[str, AlertKind] = {
+    "jail_level": AlertKind("The jail runs without all of its layers.", "see `spade-async doctor`"),
+    "nonfinite_update": AlertKind(
+        "Loss, a gradient or a weight was not finite: the update was not applied and the batch is "
+        "set aside.",
+        "see `spade-async replay`; nothing needs to be done when it stays rare",
+    ),
+    "nonfinite_stop": AlertKind(
+        "`learner.max_nonfinite` updates in a row were not finite: the run stops with a "
+        "checkpoint.",
+        "replay the batches, lower learner.lr, then resume",
+    ),
+    "weights_not_attested": AlertKind(
+        "A generator's weights do not agree with the learner's numbers: it is set aside and loads "
+        "them again.",
+        "nothing when it stays rare; else check the memory of that machine",
+    ),
+    "stale_generator": AlertKind(
+        "A generator has not loaded the newest two weight sets.", "see the log of that generator"
+    ),
+    "checkpoint_damaged": AlertKind(
+        "A checkpoint is truncated or corrupt; the one before it is used.",
+        "check the disk; the damaged folder is kept under another name",
+    ),
+    "disk_full": AlertKind(
+        "Something could not be written for want of room: the run waits.",
+        "free some space; the run goes on by itself",
+    ),
+    "disk_room": AlertKind("There is room again: the run goes on.", ""),
+    "disk_budget": AlertKind(
+        "The run folder needs more than run.disk_budget and nothing more may be removed.",
+        "raise run.disk_budget or lower checkpoint.keep",
+    ),
+    "other": AlertKind("Anything else.", ""),
+}
