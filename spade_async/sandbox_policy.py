@@ -35,6 +35,9 @@ class SandboxPolicy:
     cpu_s_per_call: float = 1.0
     load_wall_s: float = 3.0
     """Wall seconds, and CPU seconds, of executing the source and constructing the environment."""
+    start_s: float = 60.0
+    """Wall seconds in which a template (or a child of another backend) must be ready, and in which
+    a worker that was asked for must have come; after that the part that is silent is replaced."""
     memory_bytes: int = 256 << 20
     """Address space of a worker above what the interpreter itself has."""
     reply_bytes: int = 64 << 10
@@ -80,7 +83,8 @@ class SandboxPolicy:
                 )
             if value > most:
                 raise ValueError(f"sandbox.{name}={_shown(value)}: set at most {most}")
-        for name in ("wall_s_per_call", "cpu_s_per_call", "load_wall_s", "rotate_after_s"):
+        for name in ("wall_s_per_call", "cpu_s_per_call", "load_wall_s", "start_s",
+                     "rotate_after_s"):  # fmt: skip
             seconds = getattr(self, name)
             is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
             is_never = name == "rotate_after_s" and is_number and seconds == 0
@@ -161,6 +165,7 @@ def limits_text(
         "wall_s_per_call": float(policy.wall_s_per_call),
         "cpu_s_per_call": float(policy.cpu_s_per_call),
         "load_wall_s": float(policy.load_wall_s),
+        "start_s": float(policy.start_s),
         "reply_bytes": policy.reply_bytes,
         "source_bytes": policy.source_bytes,
         "action_bytes": policy.action_bytes,

@@ -27,6 +27,8 @@ __all__ = [
 
 _EMPTY = {f.name: f.default for f in dataclasses.fields(Profile) if f.name != "name"}
 _KEYS = (*_EMPTY, "extends")
+_OTHER_NAMES = {"imports": "packages", "modules": "packages"}
+"""What the keys are called elsewhere: the policy of a pool says `imports`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,12 @@ def profile(which: str | Profile) -> Profile:
         return which
     if not isinstance(which, str):
         raise ValueError(f"profile {which!r}: pass a name or a Profile")
+    if which.endswith(".toml"):
+        names = ", ".join(load_profiles(which)) or "none yet"
+        raise ValueError(
+            f"profile {which!r}: names a file; add one of its profiles, "
+            f'"{which}:NAME" (in it: {names})'
+        )
     path, colon, name = which.rpartition(":")
     known = load_profiles(path) if colon else builtin_profiles()
     if name not in known:
@@ -124,7 +132,7 @@ def _resolve(
         )
     for key in table:
         if key not in _KEYS:
-            hint = nearest(key, _KEYS)
+            hint = f"use {_OTHER_NAMES[key]!r}" if key in _OTHER_NAMES else nearest(key, _KEYS)
             raise ValueError(f"profile {name!r} in {where}: unknown key {key!r}: {hint}")
     bases = table.get("extends", [])
     bases = [bases] if isinstance(bases, str) else bases

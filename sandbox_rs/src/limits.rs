@@ -1,5 +1,7 @@
 //! Limits of a pool, and what the host, the broker and the templates tell each other about them.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Limits and choices of one pool. Checked in `sandbox_policy.py`; sent to broker and templates as
@@ -22,6 +24,8 @@ pub struct Limits {
     pub cpu_s_per_call: f64,
     /// Wall (and CPU) seconds of loading a source.
     pub load_wall_s: f64,
+    /// Seconds in which a template is ready, and in which a worker that was asked for is there.
+    pub start_s: f64,
     /// Longest reply frame.
     pub reply_bytes: usize,
     /// Longest source text.
@@ -82,6 +86,11 @@ impl Limits {
     /// Whether a layer is left out on purpose.
     pub fn lacks(&self, layer: &str) -> bool {
         self.without.iter().any(|name| name == layer)
+    }
+
+    /// Longest start of a template, and longest wait for its answer.
+    pub fn start(&self) -> Duration {
+        Duration::from_secs_f64(self.start_s)
     }
 
     /// Hard CPU limit of a whole worker, in seconds: a backstop above the per-call limits.

@@ -23,6 +23,7 @@ class Limits:
     wall_s_per_call: float
     cpu_s_per_call: float
     load_wall_s: float
+    start_s: float
     memory_bytes: int
     """Address space of a child above what it has when it is ready."""
     reply_bytes: int

@@ -24,8 +24,6 @@ from spade_async.types import Outcome
 
 log = logging.getLogger(__name__)
 
-START_S = 60.0
-"""How long a child may take to become ready."""
 GRACE_S = 0.2
 """How long the end of a child may follow the end of its reply pipe."""
 _ABSURD_BYTES = 1 << 28
@@ -145,9 +143,9 @@ class Loop:
                 if self.book.is_news:
                     self.tell()
             return
-        worker = Worker(
-            child, FrameReader(self.book.limits.reply_cap), time.monotonic() + START_S, b""
-        )
+        limits = self.book.limits
+        ready_by = time.monotonic() + limits.start_s
+        worker = Worker(child, FrameReader(limits.reply_cap), ready_by, b"")
         worker.unsent = child.write(self._hello)
         with self.lock:
             self.book.starting.add(worker)
@@ -277,7 +275,7 @@ class Loop:
         """Judge every deadline that has passed."""
         book = self.book
         for worker in [worker for worker in book.starting if worker.ready_by <= now]:
-            book.not_started(f"it was not ready within {START_S:g} s", worker)
+            book.not_started(f"it was not ready within {book.limits.start_s:g} s", worker)
         for worker in [*book.used, *book.spares]:
             if worker.closed_until is not None and worker.closed_until <= now:
                 book.end(worker, failed(Outcome.PROTOCOL_VIOLATION, CLOSED))

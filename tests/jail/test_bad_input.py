@@ -55,7 +55,7 @@ def name_of(value: object) -> str:
 POSITIVE = ("num_workers", "queue", "reply_bytes", "source_bytes", "action_bytes", "max_turns",
             "memory_bytes", "branches")  # fmt: skip
 COUNTS = (*POSITIVE, "spares", "code_cache_bytes", "rotate_after")
-POSITIVE_SECONDS = ("wall_s_per_call", "cpu_s_per_call", "load_wall_s")
+POSITIVE_SECONDS = ("wall_s_per_call", "cpu_s_per_call", "load_wall_s", "start_s")
 SECONDS = (*POSITIVE_SECONDS, "rotate_after_s")
 NO_NUMBERS = (None, True, "1", b"1", [], (1,), 1j, object())
 

@@ -121,6 +121,16 @@ def test_an_unknown_name_gets_a_suggestion():
         profile("/nonexistent.toml:a")
 
 
+def test_a_key_by_its_name_elsewhere_and_a_file_without_a_name_say_what_to_write(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[puzzles]\nimports = ["numpy"]\n')
+    with pytest.raises(ValueError, match="unknown key 'imports': use 'packages'"):
+        profile(f"{path}:puzzles")
+    path.write_text('[puzzles]\npackages = ["numpy"]\n[b]\n')
+    with pytest.raises(ValueError, match=r'mine.toml:NAME" \(in it: puzzles, b\)'):
+        profile(str(path))
+
+
 def test_limits_take_from_the_pool_what_the_profile_leaves_open():
     assert profile("files").to_limits(POOL) == {
         "name": "files", "python": sys.executable, "imports": [], "import_paths": [],

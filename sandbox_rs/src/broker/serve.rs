@@ -59,7 +59,10 @@ impl Broker {
             };
             report.note("pids", &counted, "threads of a worker are counted");
         }
-        let slots = limits.profiles.iter().cloned().map(Slot::new).collect();
+        let slots = limits.profiles.iter().cloned();
+        let slots = slots
+            .map(|profile| Slot::new(profile, limits.start()))
+            .collect();
         let mut broker = Self {
             limits,
             text,

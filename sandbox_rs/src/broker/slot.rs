@@ -9,8 +9,6 @@ use crate::limits::{Limits, Profile};
 
 /// Templates that may die one after another before one has served a worker.
 const MOST_DEATHS: u32 = 5;
-/// A template that is not ready after this has failed.
-pub(super) const START: Duration = Duration::from_secs(60);
 /// Longest pause before a dead template is replaced.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -23,6 +21,15 @@ pub(super) struct Template {
     pub(super) pending: VecDeque<(u32, u8)>,
     served: u64,
     born: Instant,
+    /// When it was started, or was last asked or has answered while it owed something.
+    heard: Instant,
+}
+
+impl Template {
+    /// Whether something is waited for: its start, or a worker.
+    fn owes(&self) -> bool {
+        !self.ready || !self.pending.is_empty()
+    }
 }
 
 /// A profile and its templates.
@@ -37,10 +44,12 @@ pub(super) struct Slot {
     /// A successor died: none is started before.
     no_successor_until: Option<Instant>,
     deaths: u32,
+    /// Longest start, and longest silence of a template that owes workers.
+    patience: Duration,
 }
 
 impl Slot {
-    pub(super) fn new(profile: Profile) -> Self {
+    pub(super) fn new(profile: Profile, patience: Duration) -> Self {
         Self {
             profile,
             current: None,
@@ -50,6 +59,7 @@ impl Slot {
             start_at: None,
             no_successor_until: None,
             deaths: 0,
+            patience,
         }
     }
 
@@ -83,18 +93,20 @@ impl Slot {
             pending: VecDeque::new(),
             served: 0,
             born: Instant::now(),
+            heard: Instant::now(),
         })
     }
 
-    /// When templates that are not ready will have failed.
+    /// When templates that are not ready, or that owe a worker and are silent, will have failed.
     pub(super) fn overdue_at(&self) -> Option<Instant> {
-        let starting = self.all().filter(|template| !template.ready);
-        starting.map(|template| template.born + START).min()
+        let owing = self.all().filter(|template| template.owes());
+        owing.map(|template| template.heard + self.patience).min()
     }
 
     /// End templates that take too long; their deaths are then seen like any other.
     pub(super) fn end_overdue(&self, now: Instant) {
-        for template in self.all().filter(|t| !t.ready && t.born + START <= now) {
+        let overdue = |t: &&Template| t.owes() && t.heard + self.patience <= now;
+        for template in self.all().filter(overdue) {
             if let Ok(pidfd) = process::pidfd_open(template.pid) {
                 process::kill(&pidfd);
             }
@@ -127,6 +139,9 @@ impl Slot {
                 break; // full: its answers make room, and each of them calls this again
             }
             self.queue.pop_front();
+            if template.pending.is_empty() {
+                template.heard = Instant::now();
+            }
             template.pending.push_back((id, class));
         }
     }
@@ -138,6 +153,7 @@ impl Slot {
         }
         if let Some(template) = self.by_control(fd) {
             template.pending.retain(|&(pending, _)| pending != id);
+            template.heard = Instant::now();
             template.served += u64::from(served);
         }
         // A template that leaves has answered everything: closing its socket lets it go.

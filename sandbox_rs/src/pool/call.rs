@@ -45,7 +45,9 @@ impl State {
         if self.refill_at.is_some_and(|at| at <= now) {
             self.refill();
         }
-        let mut next = self.hold_until.into_iter().chain(self.refill_at).min();
+        let broker = self.judge_broker(now);
+        let next = self.hold_until.into_iter().chain(self.refill_at);
+        let mut next = next.chain(broker).min();
         let mut over = Vec::new();
         for (&id, worker) in &mut self.workers {
             let mut at = worker.closed_until;

@@ -40,12 +40,38 @@ impl State {
                 if io::send_with(self.control.as_raw_fd(), &packet, &[], false).is_err() {
                     return;
                 }
+                if self.starting.is_empty() {
+                    self.heard = Instant::now();
+                    self.ring_by(self.heard + self.broker_patience());
+                }
                 for _ in 0..count {
                     self.starting.insert(self.next_worker, (profile, class));
                     self.next_worker = self.next_worker.wrapping_add(1).max(1);
                 }
             }
         }
+    }
+
+    /// Longest silence of a broker that owes workers: it first gives up a template that is silent,
+    /// and says so.
+    fn broker_patience(&self) -> Duration {
+        2 * self.limits.start()
+    }
+
+    /// A broker that owes workers and says nothing is as good as dead; when to look again.
+    pub(super) fn judge_broker(&mut self, now: Instant) -> Option<Instant> {
+        if self.starting.is_empty() || self.broker_lost.is_some() {
+            return None;
+        }
+        let until = self.heard + self.broker_patience();
+        if now < until {
+            return Some(until);
+        }
+        let seconds = self.broker_patience().as_secs_f64();
+        self.lose_broker(&format!(
+            "ended after it was asked for workers and said nothing for {seconds} s"
+        ));
+        None
     }
 
     /// A spare was taken: its successor is asked for when that costs nobody a wait, which is after
@@ -84,6 +110,7 @@ impl State {
                 self.lose_broker("the broker died");
                 break;
             }
+            self.heard = Instant::now();
             self.packet(&buffer[..length], fds);
         }
         self.assign();

@@ -11,8 +11,6 @@ use crate::error::{Fault, Result, Stage};
 use crate::jail::sys::io;
 use crate::limits::Limits;
 
-/// Longest start of broker and templates.
-const START: Duration = Duration::from_secs(60);
 /// How often a start looks whether the pool was closed meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -98,7 +96,7 @@ fn handshake(control: &OwnedFd, limits: &Limits, stop: &AtomicBool) -> Result<Re
     }
     // A broker that left at once is told from what it says, below.
     let _ = io::send_with(control.as_raw_fd(), text.as_bytes(), &[], true);
-    let until = Instant::now() + START;
+    let until = Instant::now() + limits.start();
     loop {
         let ready = io::poll_readable(&[control.as_raw_fd()], Some(LOOK)).stage("start")?;
         if ready[0] {
@@ -108,7 +106,10 @@ fn handshake(control: &OwnedFd, limits: &Limits, stop: &AtomicBool) -> Result<Re
             return Err(Fault::Closed);
         }
         if Instant::now() > until {
-            let detail = format!("the templates were not ready within {} s", START.as_secs());
+            let detail = format!(
+                "the templates were not ready within {} s; raise start_s",
+                limits.start_s
+            );
             return Err(Fault::broken("start", detail));
         }
     }

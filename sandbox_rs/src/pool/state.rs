@@ -61,6 +61,8 @@ pub(super) struct State {
     /// After a failed start none is asked for until then.
     pub(super) hold_until: Option<Instant>,
     pub(super) next_worker: u32,
+    /// When the broker was asked for workers while it owed none, or has last sent anything.
+    pub(super) heard: Instant,
     pub(super) sessions: HashMap<u64, Session>,
     pub(super) waiting: VecDeque<Waiter>,
     pub(super) code: CodeCache,
@@ -99,6 +101,7 @@ impl State {
             refill_at: None,
             hold_until: None,
             next_worker: 1,
+            heard: Instant::now(),
             sessions: HashMap::new(),
             waiting: VecDeque::new(),
             code,
