@@ -106,6 +106,20 @@ def report(run: Run, json_output: Json = False) -> None:
 
 
 @app.command()
+def simulate(
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Print the two tables of docs/simulate.md.")
+    ] = False,
+) -> None:
+    """Run the schedule in virtual time: rules of staleness compared (docs/simulate.md)."""
+    from spade_async.commands import simulate as command
+
+    if not tables:
+        raise typer.BadParameter("say --tables")
+    command.tables()
+
+
+@app.command()
 def doctor(
     json_output: Json = False,
     profiles: Annotated[

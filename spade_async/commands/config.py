@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spade_async.config.load import as_dict, resolve
+from spade_async.simulate.startup import bound_lines
 
 
 def as_toml(data: dict[str, Any]) -> str:
@@ -23,5 +24,12 @@ def as_toml(data: dict[str, Any]) -> str:
 
 
 def show(config: Path, sets: Sequence[str]) -> None:
-    """Print the configuration that a run would use; it can be fed back as a file."""
-    print(as_toml(as_dict(resolve(config, sets))), end="")
+    """Print the configuration that a run would use; it can be fed back as a file.
+
+    What its staleness bounds will do stands at the end, as comments.
+    """
+    resolved = resolve(config, sets)
+    print(as_toml(as_dict(resolved)), end="")
+    print()
+    for line in bound_lines(resolved):
+        print(f"# {line}")

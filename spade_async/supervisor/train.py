@@ -20,6 +20,7 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
+from spade_async.simulate.startup import bound_lines
 from spade_async.supervisor import folder as run_folders
 from spade_async.supervisor.display import Display
 from spade_async.supervisor.info import identity, new_info, wait_for_old_parts
@@ -133,6 +134,8 @@ def _locked_run(
     try:
         display.say(f"run folder {folder.root}")
         display.say(f"curves: tensorboard --logdir {folder.tensorboard}")
+        for line in bound_lines(config):
+            display.say(line)
         end = _run(config, folder, info, interrupts, display, meter, lifeline, commands_for)
     except (SpadeError, OSError) as error:
         _write_last_status(folder, "failed", str(error))

@@ -36,6 +36,8 @@ def test_shown_configuration_is_toml_that_gives_the_same_run(tmp_path: Path) -> 
     again = tmp_path / "again.toml"
     again.write_text(answer.output)
     assert RUNNER.invoke(cli.app, ["config", "show", str(again)]).output == answer.output
+    assert "# staleness: agent groups are about " in answer.output
+    assert "async.agent_bound=4" in answer.output
 
 
 def test_our_errors_are_red_lines_and_exit_code_2(
