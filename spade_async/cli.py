@@ -117,6 +117,22 @@ def simulate(
     if not tables:
         raise typer.BadParameter("say --tables")
     command.tables()
+def replay(
+    run: Run,
+    batch: Annotated[
+        str,
+        typer.Argument(metavar="BATCH", help="Name of a batch in RUN/quarantine, or its step."),
+    ],
+    json_output: Json = False,
+) -> None:
+    """Run a batch again that was set aside, alone, on the CPU; name what is not finite in it.
+
+    Sample, environment, role, token and quantity. Exit code 0: reproduced; 1: it is finite here.
+    """
+    from spade_async.commands import replay as command
+
+    reproduced = command.replay(run, batch, as_json=json_output, console=Console())
+    raise typer.Exit(0 if reproduced else 1)
 
 
 @app.command()

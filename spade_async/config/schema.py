@@ -201,6 +201,8 @@ class LearnerConfig(Section):
     """Divide advantages by the group's standard deviation (GRPO) or not (Dr. GRPO)."""
     designer_weight: float = Field(1.0, ge=0.0, le=1000.0)
     """Weight of the designer's loss against the agent's."""
+    max_nonfinite: int = Field(3, ge=1, le=1_000_000)
+    """So many updates in a row that are not finite end the run, with a checkpoint."""
     threads: int = Field(1, ge=1, le=256)
 
 

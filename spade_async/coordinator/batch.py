@@ -113,8 +113,13 @@ class BatchLoop:
         assert trace is not None, f"{sample_id}: its tokens are not in the ledger"
         return trace
 
-    def message(self, plan: Plan, *, branch: int, step: int) -> TrainingBatch:
-        """The message for a plan; traces come from the ledger."""
+    def message(
+        self, plan: Plan, *, branch: int, step: int, checkpoint: bool = False
+    ) -> TrainingBatch:
+        """The message for a plan; traces come from the ledger.
+
+        `checkpoint` asks for one even if `checkpoint.every` does not.
+        """
         core = self._core
         samples = [
             TrainSample(
@@ -130,6 +135,6 @@ class BatchLoop:
         return TrainingBatch(
             branch=branch,
             step=step,
-            checkpoint=last or step % core.config.checkpoint.every == 0,
-            **pack(samples),
+            checkpoint=checkpoint or last or step % core.config.checkpoint.every == 0,
+            **pack(samples, finite=False),
         )

@@ -32,6 +32,7 @@ from spade_async.coordinator.schedule import Wait
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.steps import StepLoop
 from spade_async.coordinator.watch import Watch
+from spade_async.errors import ProcessFailure
 from spade_async.telemetry import logs
 from spade_async.telemetry.status import write_status
 from spade_async.telemetry.tensorboard import EventWriter
@@ -76,6 +77,8 @@ class Coordinator:
         self._state = "starting"
         self._status_s = 0.0
         self._stop_s: float | None = None
+        self._cause: str | None = None
+        """Why the run ends as failed."""
 
     async def run(self) -> None:
         """Until the last step is done and scored, or a stop was asked for."""
@@ -86,6 +89,8 @@ class Coordinator:
             self._cut_stragglers()
             self._write_status()
         await self._say_stop()
+        if self._cause is not None:
+            raise ProcessFailure(self._cause)
 
     def request_stop(self) -> None:
         """SIGTERM: finish the step in training, save, stop."""
@@ -94,6 +99,12 @@ class Coordinator:
         self.core.is_stopping = True
         self._state = "stopping"
         self._stop_s = time.monotonic()
+
+    def _fail(self, cause: str, *, kind: str) -> None:
+        """End the run in order, with this cause: what is done is saved, `--resume` goes on."""
+        self._cause = cause
+        self.core.alert(cause, kind=kind)
+        self.request_stop()
 
     def _is_over(self) -> bool:
         core = self.core
@@ -210,6 +221,9 @@ class Coordinator:
             return
         self._in_training = None
         self._steps.finish(report, plan)
+        cause = self._steps.nonfinite_stop(report)
+        if cause is not None:
+            self._fail(cause, kind="nonfinite_stop")
 
     def _scored(self, result: EvalResult | None) -> None:
         if result is not None:
@@ -241,7 +255,12 @@ class Coordinator:
             self._steps.plan(plan, core.step + 1)
         self._in_training = plan
         self.core.waits_for = f"{LEARNER}: step {core.step + 1}"
-        message = self._batches.message(plan, branch=core.branch, step=core.step + 1)
+        message = self._batches.message(
+            plan,
+            branch=core.branch,
+            step=core.step + 1,
+            checkpoint=self._steps.is_last_try,
+        )
         await self._hub.send(LEARNER, message)
 
     def _next_plan(self) -> Plan | None:
@@ -290,6 +309,8 @@ class Coordinator:
         core = self.core
         finished = core.step >= core.config.train.steps
         self._state = "finished" if finished else "stopped"
+        if self._cause is not None:
+            self._state, self._watch.failure = "failed", self._cause
         with core.ledger.transaction(full=True):
             core.save_state()
         for peer in self._hub.peers():

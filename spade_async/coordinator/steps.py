@@ -46,6 +46,7 @@ class StepLoop:
         self._tensorboard = tensorboard
         self._link = link
         self._last_step_s = time.monotonic()
+        self._nonfinite_in_a_row = 0
         self.newest: dict[str, float] = {}
         """Newest value of each tag."""
 
@@ -57,6 +58,23 @@ class StepLoop:
             BatchSample(r.sample_id, r.group_id, r.advantage, r.staleness) for r in plan.rows
         ]
         core.ledger.plan_batch(ordinal, core.branch, step, samples, replays=plan.replays)
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether the run ends if the next update is not finite either: it needs a checkpoint."""
+        return self._nonfinite_in_a_row + 1 >= self._core.config.learner.max_nonfinite
+
+    def nonfinite_stop(self, report: StepReport) -> str | None:
+        """Why the run has to end after this step, in one line; None when it goes on."""
+        limit, root = self._core.config.learner.max_nonfinite, self._core.folder.root
+        if self._nonfinite_in_a_row < limit:
+            return None
+        batch = str(report.quarantine).removesuffix(".npz")
+        return (
+            f"learner: {limit} updates in a row were not finite (learner.max_nonfinite={limit}), "
+            f"the last is {batch}; checkpoint {report.checkpoint} is saved; look with spade-async "
+            f"replay {root} {batch}, go on with --resume --run-dir {root}"
+        )
 
     def finish(self, report: StepReport, plan: Plan) -> None:
         """Commit a step, count it, publish its weights."""
@@ -218,6 +236,7 @@ class StepLoop:
         counters["nonfinite_updates"] += not report.applied
         counters["learner_busy_us"] += int(report.busy_s * 1e6)
         counters["learner_idle_us"] += int(report.wait_s * 1e6)
+        self._nonfinite_in_a_row = 0 if report.applied else self._nonfinite_in_a_row + 1
         if not report.applied:
             self._core.alert(
                 f"step {report.step}: the update was not finite, the batch is set aside as "

@@ -33,10 +33,15 @@ class TrainSample:
     trace: TokenTrace
 
 
-def pack(samples: Sequence[TrainSample]) -> dict[str, Any]:
+def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, Any]:
     """All fields of a `TrainingBatch` that come from its samples, in input order.
 
     Use as ``TrainingBatch(branch=b, step=s, checkpoint=c, **pack(samples))``.
+
+    Args:
+        samples: at least one.
+        finite: refuse what is not finite. The coordinator lets it pass: the learner sets such a
+            batch aside, which is better than a coordinator that cannot go on.
 
     Raises:
         NonFiniteSample: a trained token's log-probability or an advantage is not finite.
@@ -45,7 +50,7 @@ def pack(samples: Sequence[TrainSample]) -> dict[str, Any]:
     if not samples:
         raise ValueError("pack: no samples; a training batch needs at least one")
     for index, sample in enumerate(samples):
-        check_sample(sample, index)
+        check_sample(sample, index, finite=finite)
     lengths = [len(s.trace.token_ids) for s in samples]
     staleness = [s.staleness for s in samples]
     traces = [s.trace for s in samples]
@@ -99,7 +104,7 @@ def unpack(batch: TrainingBatch) -> list[TrainSample]:
     return samples
 
 
-def check_sample(sample: TrainSample, index: int) -> None:
+def check_sample(sample: TrainSample, index: int, *, finite: bool = True) -> None:
     """Raise on anything that would train on the wrong token or poison the step.
 
     Values under a zero mask are free: the loss selects with ``where`` and never reads them.
@@ -127,11 +132,13 @@ def check_sample(sample: TrainSample, index: int) -> None:
     trained = mask.astype(bool)
     if (trace.versions[trained] < 0).any():
         raise ValueError(f"{where}: a trained token has no policy version")
+    if not finite:
+        return
     if not np.isfinite(sample.advantage):
         raise NonFiniteSample(f"{where}: advantage is {sample.advantage}")
-    finite = np.isfinite(trace.generator_logprobs) | ~trained
-    if not finite.all():
-        bad = int(np.argmin(finite))
+    good = np.isfinite(trace.generator_logprobs) | ~trained
+    if not good.all():
+        bad = int(np.argmin(good))
         raise NonFiniteSample(
             f"{where}: generator_logprobs[{bad}] is {trace.generator_logprobs[bad]} on a "
             f"trained token"

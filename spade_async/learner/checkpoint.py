@@ -53,12 +53,17 @@ def save_checkpoint(root: Path, state: LearnerState, tokenizer_folder: Path) -> 
     name = checkpoint_name(state.version)
     what = f"writing checkpoint {name} to {root}"
     with boundary(WeightsError, what), committing(root, name) as folder:
-        state.model.save_pretrained(folder)
-        _copy_tokenizer(tokenizer_folder, folder)
-        save_file(_state_tensors(state), folder / STATE_TENSORS)
-        facts = {"schema": SCHEMA, "branch": state.version.branch, "step": state.version.step}
-        (folder / STATE_FACTS).write_text(json.dumps(facts, indent=2) + "\n")
+        write_state(folder, state, tokenizer_folder)
     return name
+
+
+def write_state(folder: Path, state: LearnerState, tokenizer_folder: Path) -> None:
+    """Write all files of a checkpoint into a folder; not durable by itself."""
+    state.model.save_pretrained(folder)
+    _copy_tokenizer(tokenizer_folder, folder)
+    save_file(_state_tensors(state), folder / STATE_TENSORS)
+    facts = {"schema": SCHEMA, "branch": state.version.branch, "step": state.version.step}
+    (folder / STATE_FACTS).write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def load_checkpoint(folder: Path, config: LearnerConfig) -> LearnerState:

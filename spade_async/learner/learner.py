@@ -17,9 +17,9 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import WeightsError
 from spade_async.grpo.samples import NonFiniteSample, unpack
-from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint
-from spade_async.learner.checkpoint_folder import Retention, sweep
-from spade_async.learner.quarantine import set_aside
+from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint, write_state
+from spade_async.learner.checkpoint_folder import Retention, checkpoint_name, sweep
+from spade_async.learner.quarantine import keep_state, set_aside
 from spade_async.learner.resume_point import ResumePoint
 from spade_async.learner.state import LearnerState, load_model
 from spade_async.learner.update import Updater, UpdateResult
@@ -45,6 +45,8 @@ class Learner:
         self._point = point
         self._store = store
         self._last_report: StepReport | None = None
+        self._same_state: Path | None = None
+        """Folder that holds the present state, since the last update that was not applied."""
         sweep(self._folder.checkpoints)
         torch.manual_seed(derive(config.run.seed, "learner"))
         self.state = self._load()
@@ -99,9 +101,9 @@ class Learner:
         metrics = dict(result.metrics)
         quarantine = None
         if not result.applied:
-            reason = str(result.reason)
-            log.warning("step %d: update set aside, %s", batch.step, reason)
-            quarantine = set_aside(self._folder.quarantine, batch, reason, metrics, str(before))
+            quarantine = self._set_aside(batch, str(result.reason), metrics)
+        else:
+            self._same_state = None
         self.state.version = PolicyVersion(batch.branch, batch.step)
         checkpoint = None
         if batch.checkpoint:
@@ -135,6 +137,19 @@ class Learner:
             self._last_report.busy_s,
         )
         return self._last_report
+
+    def _set_aside(self, batch: TrainingBatch, reason: str, metrics: dict[str, float]) -> str:
+        """Keep the batch and the state it met, which is still the present one."""
+        root, before = self._folder.quarantine, self.state.version
+        log.warning("step %d: update set aside, %s", batch.step, reason)
+        name = set_aside(root, batch, reason, metrics, str(before))
+        checkpoint = self._folder.checkpoints / checkpoint_name(before)
+        same = checkpoint if checkpoint.is_dir() else self._same_state
+        tokenizer = self._point.model_folder
+        self._same_state = keep_state(
+            root, name, same, lambda folder: write_state(folder, self.state, tokenizer)
+        )
+        return name
 
     def _update(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> UpdateResult:
         try:

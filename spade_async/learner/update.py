@@ -33,6 +33,8 @@ from spade_async.learner.progress import UpdateCancelled
 from spade_async.learner.state import LearnerState, learning_rate
 from spade_async.types import Role
 
+TOKEN_LOSS = "token loss"
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
@@ -90,15 +92,9 @@ class Updater:
         self._check_vocabulary(samples)
         figures = TokenFigures(self._learner.tis_cap)
         loss = self.accumulate(samples, figures, should_stop)
-        parameters = list(self._state.parameters.values())
-        norm = float(nn.utils.clip_grad_norm_(parameters, self._learner.grad_clip))
+        norm, reason = self._clip(loss)
         lr = learning_rate(step, self._learner)
-        reason = None
-        if not math.isfinite(loss):
-            reason = f"loss is {loss}"
-        elif not math.isfinite(norm):
-            reason = f"gradient norm is {norm}"
-        else:
+        if reason is None:
             reason = self._apply(lr)
         self._state.optimizer.zero_grad(set_to_none=True)
         seconds = time.perf_counter() - began
@@ -145,17 +141,48 @@ class Updater:
                 parameter.grad = torch.zeros_like(parameter)
         return total
 
+    def _clip(self, loss: float) -> tuple[float, str | None]:
+        """Norm of the gradient, which is clipped; and what is not finite, or None."""
+        parameters = self._state.parameters
+        gradients = [p.grad for p in parameters.values() if p.grad is not None]
+        total = nn.utils.get_total_norm(gradients)
+        norm = float(total)
+        if not math.isfinite(loss):
+            return norm, f"loss is {loss}"
+        if not math.isfinite(norm):
+            for name, parameter in parameters.items():
+                if parameter.grad is not None and not all_finite([parameter.grad]):
+                    return norm, f"gradient of {name} is not finite"
+            return norm, f"gradient norm is {norm}"
+        nn.utils.clip_grads_with_norm_(parameters.values(), self._learner.grad_clip, total)
+        return norm, None
+
     def _loss(self, micro: MicroBatch, scale: Tensor, figures: TokenFigures) -> Tensor:
+        return (self.token_terms(micro, figures)[TOKEN_LOSS] * scale[micro.roles]).sum()
+
+    def token_terms(self, micro: MicroBatch, figures: TokenFigures) -> dict[str, Tensor]:
+        """[N] each: what the loss of the trained tokens is made of, in order of computation.
+
+        The last one, `TOKEN_LOSS`, is the loss of each token before normalisation.
+        """
         logprobs, entropy = self._logprobs(self._state.model, micro)
-        token_losses = surrogate(
-            logprobs, micro.generator_logprobs, micro.advantages, self._settings
-        )
+        terms = {
+            "generator log-probability": micro.generator_logprobs,
+            "advantage": micro.advantages,
+            "learner log-probability": logprobs,
+            "importance weight": truncated_weights(
+                logprobs, micro.generator_logprobs, self._settings.tis_cap
+            ),
+            TOKEN_LOSS: surrogate(
+                logprobs, micro.generator_logprobs, micro.advantages, self._settings
+            ),
+        }
         figures.add(micro, logprobs, entropy)
         if self._start_model is not None:
-            token_losses = token_losses + self._kl_penalty(
-                self._start_model, micro, logprobs, figures
-            )
-        return (token_losses * scale[micro.roles]).sum()
+            penalty = self._kl_penalty(self._start_model, micro, logprobs, figures)
+            token_loss = terms.pop(TOKEN_LOSS)
+            terms |= {"KL to the start": penalty, TOKEN_LOSS: token_loss + penalty}
+        return terms
 
     def _kl_penalty(
         self,
@@ -203,9 +230,9 @@ class Updater:
             {k: v.clone() for k, v in state.optimizer.state.get(p, {}).items()} for p in parameters
         ]
         state.optimizer.step()
-        if all_finite([p.detach() for p in parameters]):
+        bad = self._bad_after_step()
+        if bad is None:
             return None
-        bad = next(n for n, p in state.parameters.items() if not all_finite([p.detach()]))
         with torch.no_grad():
             for parameter, before in zip(parameters, weights_before, strict=True):
                 parameter.copy_(before)
@@ -214,7 +241,17 @@ class Updater:
                 state.optimizer.state[parameter] = moments
             else:
                 state.optimizer.state.pop(parameter, None)
-        return f"weight {bad} is not finite after the step"
+        return f"{bad} is not finite after the step"
+
+    def _bad_after_step(self) -> str | None:
+        """The first weight or moment of the optimiser that is not finite, by name."""
+        for name, parameter in self._state.parameters.items():
+            if not all_finite([parameter.detach()]):
+                return f"weight {name}"
+            for key, moment in self._state.optimizer.state.get(parameter, {}).items():
+                if not all_finite([moment]):
+                    return f"{key} of {name}"
+        return None
 
     def _check_vocabulary(self, samples: Sequence[TrainSample]) -> None:
         vocab = self._state.vocab_size

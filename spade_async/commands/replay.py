@@ -1,0 +1,110 @@
+"""`spade-async replay`: runs a batch again whose update was not finite, and names the culprit."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from spade_async.config.load import load_resolved
+from spade_async.config.run_folder import RunFolder
+from spade_async.errors import LedgerError
+from spade_async.ledger import LedgerReader
+from spade_async.supervisor.folder import read_info
+
+
+def figures(run_dir: Path, name: str) -> dict[str, Any]:
+    """Everything ``replay --json`` prints.
+
+    Raises:
+        ConfigError: not a run folder.
+        RunFolderError: no such batch.
+        WeightsError: a file of the batch is missing or damaged.
+    """
+    # Importing torch takes seconds: not before the run folder is known to be one.
+    config = load_resolved(run_dir)
+    from spade_async.learner.replay import find_batch, replay
+
+    find_batch(run_dir, name)
+    info = read_info(RunFolder(run_dir))
+    found = replay(run_dir, name, Path(info.get("model_folder") or config.model.path))
+    culprits = [asdict(culprit) for culprit in found.diagnosis.culprits]
+    environments = _environments(run_dir, {c["sample_id"] for c in culprits} - {None})
+    for culprit in culprits:
+        culprit["environment_id"] = environments.get(culprit["sample_id"])
+        # JSON has no NaN and no infinity.
+        culprit["value"] = str(culprit["value"])
+    return {
+        "batch": found.path.stem,
+        "step": found.batch.step,
+        "branch": found.batch.branch,
+        "weights_before": found.weights_before,
+        "samples": len(found.batch.sample_ids),
+        "reason_then": found.reason_then,
+        "reproduced": found.is_reproduced,
+        "reason_now": found.diagnosis.reason,
+        "loss": _finite(found.diagnosis.loss),
+        "grad_norm": _finite(found.diagnosis.grad_norm),
+        "culprits": culprits,
+    }
+
+
+def replay(run_dir: Path, name: str, *, as_json: bool, console: Console) -> bool:
+    """Print what the batch does; returns whether it is not finite here either."""
+    found = figures(run_dir, name)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        for line in lines(found):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return bool(found["reproduced"])
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """The same for a reader."""
+    said = [
+        f"{found['batch']}: step {found['branch']}.{found['step']}, {found['samples']} samples, "
+        f"on weights {found['weights_before']}",
+        f"then: {found['reason_then']}",
+    ]
+    if not found["reproduced"]:
+        said.append(
+            f"now:  finite on this CPU (loss {found['loss']}, gradient norm {found['grad_norm']}): "
+            "not reproduced; suspect the hardware or a library of the run"
+        )
+        return said
+    said.append(f"now:  {found['reason_now']}")
+    return said + [_line(culprit) for culprit in found["culprits"]]
+
+
+def _line(culprit: dict[str, Any]) -> str:
+    what = f"{culprit['quantity']} is {culprit['value']}"
+    if culprit["sample_id"] is None:
+        return f"  {what}"
+    environment = culprit["environment_id"] or "none (not in the ledger)"
+    where = f"sample {culprit['sample_id']}, {culprit['role']}, environment {environment}"
+    if culprit["token_index"] is not None:
+        where += f", token {culprit['token_index']} (id {culprit['token_id']})"
+    return f"  {where}: {what}"
+
+
+def _environments(run_dir: Path, sample_ids: set[str]) -> dict[str, str]:
+    """Sample id -> environment id, as far as the ledger knows."""
+    try:
+        with LedgerReader.open(RunFolder(run_dir).ledger) as ledger:
+            rows = {sample_id: ledger.sample(sample_id) for sample_id in sample_ids}
+    except LedgerError:
+        return {}
+    return {
+        sample_id: row.environment_id
+        for sample_id, row in rows.items()
+        if row is not None and row.environment_id is not None
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
