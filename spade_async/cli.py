@@ -117,6 +117,9 @@ def simulate(
     if not tables:
         raise typer.BadParameter("say --tables")
     command.tables()
+
+
+@app.command()
 def replay(
     run: Run,
     batch: Annotated[
