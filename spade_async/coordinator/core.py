@@ -11,6 +11,7 @@ from spade_async.config.schema import Config
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.state import DesignGroup, PlayGroup
+from spade_async.coordinator.timings import Timings
 from spade_async.coordinator.versions import VersionBook
 from spade_async.coordinator.window import StepWindow
 from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
@@ -41,6 +42,7 @@ class Core:
     skeletons: SkeletonWindow
     quota: SkeletonQuota
     window: StepWindow = field(default_factory=StepWindow)
+    timings: Timings = field(default_factory=Timings)
     design_groups: dict[str, DesignGroup] = field(default_factory=dict)
     play_groups: dict[str, PlayGroup] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
@@ -100,6 +102,7 @@ class Core:
             "next_number": self.next_number,
             "shown_step": self.shown_step,
         }
+        self.timings.write(self.ledger)
         for alert in self._unsaved_alerts:
             self.ledger.add_alert(alert.unix_s, alert.step, str(alert))
         self._unsaved_alerts.clear()

@@ -107,9 +107,11 @@ class DesignLoop:
         """Take in one design: store it, then reject it, refuse it or let it wait for its plays."""
         core = self._core
         group = core.design_groups.get(result.group_id)
-        if core.dispatcher.result(result.task_id, 0) is None or group is None:
+        task = core.dispatcher.result(result.task_id, 0)
+        if task is None or group is None:
             core.counters["tokens_cut_at_deadline"] += int(result.loss_mask.sum())
             return
+        core.timings.design(task, result)
         member = next(m for m in group.members if m.task_id == result.task_id)
         rejection = _rejection(result)
         environment = None if result.source == "" else self._environment(result)

@@ -165,11 +165,13 @@ class PlayLoop:
         """Take in one episode; close what it completes."""
         core = self._core
         play = core.play_groups.get(result.group_id)
-        if core.dispatcher.result(result.task_id, result.index) is None or play is None:
+        task = core.dispatcher.result(result.task_id, result.index)
+        if task is None or play is None:
             cell = None if play is None else play.cells[Arm(result.arm)][result.index]
             if cell is None or (cell.missing_reason or "").startswith(CUT):
                 core.counters["tokens_cut_at_deadline"] += int(result.loss_mask.sum())
             return
+        core.timings.episode(task, result, play.kind)
         arm = Arm(result.arm)
         trace = TokenTrace(
             result.token_ids, result.loss_mask, result.generator_logprobs, result.versions

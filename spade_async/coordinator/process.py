@@ -261,6 +261,7 @@ class Coordinator:
             step=core.step + 1,
             checkpoint=self._steps.is_last_try,
         )
+        core.timings.taken(core.schedule.learner_ordinal + 1, message)
         await self._hub.send(LEARNER, message)
 
     def _next_plan(self) -> Plan | None:

@@ -75,6 +75,7 @@ class Publisher:
             return
         self._sent = published
         version = PolicyVersion.unpack(published.version)
+        self._core.timings.published(self._core.versions.ordinal(published.version))
         if self._evaluation.is_due(version.step) and not self._has_eval(version.step):
             self._evaluate = version
 
@@ -95,6 +96,7 @@ class Publisher:
         ordinal = self._core.versions.ordinal(message.version)
         if ordinal is not None:
             self._core.schedule.weights_loaded(ordinal)
+            self._core.timings.loaded(ordinal)
         if self._evaluate is not None and all(
             v == self._evaluate.packed for v in self._loaded.values()
         ):

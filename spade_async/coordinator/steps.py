@@ -88,6 +88,7 @@ class StepLoop:
             self._count(report, rows)
             core.step = report.step
             core.ledger.consume_batch(ordinal, report, time.time(), metrics)
+            core.timings.trained(ordinal, report)
             core.save_state()
         core.versions.add(version, ordinal)
         core.schedule.step_finished(ordinal)

@@ -37,6 +37,8 @@ class Generation:
     versions: NDArray[np.int64]
     finish_reason: str
     """"stop" or "length"."""
+    queue_s: float = 0.0
+    """Seconds it waited for a slot; part of the time that `generate` took."""
 
 
 @dataclass(frozen=True, slots=True)

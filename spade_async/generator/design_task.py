@@ -17,6 +17,7 @@ from spade_async.environment.text import one_line
 from spade_async.environment.validate import validate
 from spade_async.errors import SpadeError
 from spade_async.generator.context import GeneratorContext
+from spade_async.generator.meter import EngineMeter
 from spade_async.seeds import derive
 from spade_async.transport.messages import DesignResult, DesignTask
 from spade_async.types import Rejection, Stage, TokenTrace
@@ -43,6 +44,7 @@ class _Draft:
     leak: float = 0.0
     trace: TokenTrace = EMPTY_TRACE
     use: JailUse = field(default_factory=JailUse)
+    timing: dict[str, float] = field(default_factory=dict)
 
 
 async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResult:
@@ -71,6 +73,7 @@ async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResul
         hint_mode=context.config.designer.hint,
         leak_share=draft.leak,
         jail=draft.use.as_message(),
+        timing=draft.timing,
         token_ids=draft.trace.token_ids,
         loss_mask=draft.trace.loss_mask,
         generator_logprobs=draft.trace.generator_logprobs,
@@ -79,8 +82,17 @@ async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResul
 
 
 async def _design(context: GeneratorContext, task: DesignTask, draft: _Draft) -> None:
-    player, config = context.player, context.config
     await context.gate.wait(task.min_version)
+    meter = EngineMeter(context.player.engine)
+    metered = dataclasses.replace(context.player, engine=meter.as_engine())
+    try:
+        await _write(dataclasses.replace(context, player=metered), task, draft)
+    finally:
+        draft.timing = meter.timing()
+
+
+async def _write(context: GeneratorContext, task: DesignTask, draft: _Draft) -> None:
+    player, config = context.player, context.config
     prompt, room = _fitting_prompt(context, task)
     trace = TraceBuilder(prompt)
     generation = await player.engine.generate(

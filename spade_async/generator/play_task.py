@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from spade_async.agent.episode import Play, Played, PlayLimits, play_episode
 from spade_async.environment.session import JailUse
 from spade_async.environment.text import clean, one_line
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.design_task import EMPTY_TRACE
+from spade_async.generator.meter import EngineMeter
 from spade_async.seeds import derive
 from spade_async.transport.messages import EpisodeResult, PlayTask
 from spade_async.types import Arm, Episode, Outcome
@@ -53,8 +55,10 @@ async def _episode(
         seed=task.seeds[index],
         sampling_seed=derive(task.seed, index),
     )
+    meter = EngineMeter(context.player.engine)
+    player = replace(context.player, engine=meter.as_engine())
     try:
-        played = await play_episode(context.player, play, limits)
+        played = await play_episode(player, play, limits)
     except Exception as fault:
         # Recorded as missing with its reason; the other episodes go on.
         log.exception("episode %s[%d] is missing", task.task_id, index)
@@ -66,7 +70,7 @@ async def _episode(
     context.counters.jail.merge(played.jail)
     context.counters.episodes_done += 1
     context.counters.missing += is_ours
-    await send(_result(task, index, played))
+    await send(_result(task, index, played, meter.timing()))
     return is_ours
 
 
@@ -86,7 +90,7 @@ def _missing(play: Play, reason: str) -> Played:
     return Played(episode, None, JailUse())
 
 
-def _result(task: PlayTask, index: int, played: Played) -> EpisodeResult:
+def _result(task: PlayTask, index: int, played: Played, timing: dict[str, float]) -> EpisodeResult:
     episode = played.episode
     trace = episode.trace if episode.trace is not None else EMPTY_TRACE
     return EpisodeResult(
@@ -113,6 +117,7 @@ def _result(task: PlayTask, index: int, played: Played) -> EpisodeResult:
         observation=clean(episode.observation),
         hint_text=None if played.hint_text is None else clean(played.hint_text),
         jail=played.jail.as_message(),
+        timing=timing,
         token_ids=trace.token_ids,
         loss_mask=trace.loss_mask,
         generator_logprobs=trace.generator_logprobs,

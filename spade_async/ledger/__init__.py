@@ -15,9 +15,10 @@ from spade_async.ledger.rows import (
     StepRow,
     VersionRow,
 )
+from spade_async.ledger.timings import StepTime, TaskTime
 from spade_async.ledger.writer import Ledger
 
 __all__ = [
     "AlertRow", "BatchRow", "BatchSample", "EnvironmentRow", "EvalRow", "GroupRow", "Ledger",
-    "LedgerReader", "SampleCounts", "SampleRow", "StepRow", "VersionRow",
+    "LedgerReader", "SampleCounts", "SampleRow", "StepRow", "StepTime", "TaskTime", "VersionRow",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spade_async.errors import LedgerError
-from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
+from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES, UPGRADES
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,6 +56,8 @@ class Connection:
     def __init__(self, path: Path, raw: sqlite3.Connection) -> None:
         self.path = path
         self.raw = raw
+        self.schema = SCHEMA_VERSION
+        """Of the file; older than ours only when it is read."""
 
     def rows(self, sql: str, values: Values = ()) -> list[sqlite3.Row]:
         """All rows of a SELECT."""
@@ -155,6 +157,8 @@ def open_file(path: Path, *, read_only: bool) -> Connection:
         connection = Connection(path, _connect(path, read_only=read_only))
     try:
         _check(connection, thorough=not read_only)
+        if not read_only and connection.schema < SCHEMA_VERSION:
+            _upgrade(connection)
     except BaseException:
         connection.raw.close()
         raise
@@ -207,12 +211,30 @@ def _check(connection: Connection, *, thorough: bool) -> None:
     schema = None if row is None else row[0]
     if schema is None or not str(schema).isdigit():
         raise LedgerError(f"ledger {path} is damaged (schema {schema!r}): start a new run folder")
-    if int(schema) != SCHEMA_VERSION:
-        relation = "a newer" if int(schema) > SCHEMA_VERSION else "an older"
+    connection.schema = int(schema)
+    if not 1 <= connection.schema <= SCHEMA_VERSION:
         raise LedgerError(
-            f"ledger {path} has schema {schema}, written by {relation} program; this one reads "
+            f"ledger {path} has schema {schema}, written by a newer program; this one reads up to "
             f"{SCHEMA_VERSION}: use the version that wrote it"
         )
+
+
+def _upgrade(connection: Connection) -> None:
+    """Add what newer schemas have, all or nothing."""
+    missing = range(connection.schema + 1, SCHEMA_VERSION + 1)
+    added = "".join(UPGRADES[version] for version in missing)
+    with ledger_errors(connection.path, "upgrading"):
+        try:
+            connection.raw.executescript(
+                f"BEGIN IMMEDIATE; {added}"
+                f"UPDATE meta SET value = '{SCHEMA_VERSION}' WHERE key = 'schema'; COMMIT;"
+            )
+        except BaseException:
+            if connection.in_transaction:
+                connection.raw.rollback()
+            raise
+    _LOG.info("ledger %s: schema %d is now %d", connection.path, missing[0] - 1, SCHEMA_VERSION)
+    connection.schema = SCHEMA_VERSION
 
 
 def warn_if_network(path: Path) -> str | None:

@@ -14,11 +14,19 @@ from spade_async.ledger.environments import EnvironmentReads
 from spade_async.ledger.groups import GroupReads
 from spade_async.ledger.history import HistoryReads
 from spade_async.ledger.samples import SampleReads
+from spade_async.ledger.timings import TimingReads
 from spade_async.ledger.versions import VersionReads
 
 
 class LedgerReader(
-    VersionReads, GroupReads, EnvironmentReads, SampleReads, BatchReads, HistoryReads, Checks
+    VersionReads,
+    GroupReads,
+    EnvironmentReads,
+    SampleReads,
+    BatchReads,
+    HistoryReads,
+    TimingReads,
+    Checks,
 ):
     """Every query of the ledger; sees what was committed when each query starts."""
 

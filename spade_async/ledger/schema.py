@@ -2,8 +2,41 @@
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a table changes; an older program refuses a newer ledger."""
+
+UPGRADES: dict[int, str] = {
+    2: """
+CREATE TABLE task_times (
+    task_id TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    group_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    arm TEXT NOT NULL,
+    generator TEXT NOT NULL,
+    dispatched_unix_s REAL NOT NULL,
+    started_unix_s REAL NOT NULL,
+    finished_unix_s REAL NOT NULL,
+    queue_s REAL NOT NULL,
+    engine_s REAL NOT NULL,
+    num_tokens INTEGER NOT NULL,
+    PRIMARY KEY (task_id, position)
+);
+
+CREATE TABLE step_times (
+    ordinal INTEGER PRIMARY KEY,
+    num_samples INTEGER NOT NULL,
+    num_tokens INTEGER NOT NULL,
+    taken_unix_s REAL NOT NULL,
+    trained_unix_s REAL,
+    busy_s REAL,
+    published_unix_s REAL,
+    loaded_unix_s REAL
+);
+""",
+}
+"""By version, what it adds to the one before. A writer adds what an older ledger lacks; a reader
+takes it as it is. Adding is all that a version may do without a migration of its own."""
 
 APPLICATION_ID = 0x53504144
 """Written into the file header ("SPAD"), so that a foreign SQLite file is told apart."""
@@ -143,4 +176,4 @@ CREATE TABLE alerts (
     step INTEGER NOT NULL,
     text TEXT NOT NULL
 );
-"""
+""" + "".join(UPGRADES.values())

@@ -23,11 +23,19 @@ from spade_async.ledger.environments import EnvironmentWrites
 from spade_async.ledger.groups import GroupWrites
 from spade_async.ledger.history import HistoryWrites
 from spade_async.ledger.samples import SampleWrites
+from spade_async.ledger.timings import TimingWrites
 from spade_async.ledger.versions import VersionWrites
 
 
 class Ledger(
-    VersionWrites, GroupWrites, EnvironmentWrites, SampleWrites, BatchWrites, HistoryWrites, Checks
+    VersionWrites,
+    GroupWrites,
+    EnvironmentWrites,
+    SampleWrites,
+    BatchWrites,
+    HistoryWrites,
+    TimingWrites,
+    Checks,
 ):
     """Every query and every change. Changes need ``with ledger.transaction():`` around them."""
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of all records below; a peer with another one is refused by name."""
 
 
@@ -89,6 +89,8 @@ class DesignResult(Message):
     leak_share: float
     jail: dict[str, Any]
     """{"calls", "wall_s", "outcomes": {outcome: n}}."""
+    timing: dict[str, float] = field(default_factory=dict)
+    """Seconds since it began (see `generator/meter.py`): {"total_s", "engine_s", "queue_s"}."""
     token_ids: NDArray[np.int32]
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]
@@ -141,6 +143,8 @@ class EpisodeResult(Message):
     observation: str
     hint_text: str | None
     jail: dict[str, Any]
+    timing: dict[str, float] = field(default_factory=dict)
+    """As in `DesignResult`."""
     token_ids: NDArray[np.int32]
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]

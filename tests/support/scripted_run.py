@@ -64,6 +64,7 @@ class ScriptedGenerator:
             hint_mode="environment",
             leak_share=0.0,
             jail={"calls": 3, "wall_s": 0.01, "outcomes": {"finished": 3}},
+            timing={"total_s": 0.5, "engine_s": 0.25, "queue_s": 0.125},
             **arrays(self.version),
         )
 
@@ -88,6 +89,7 @@ class ScriptedGenerator:
             observation="?",
             hint_text=None,
             jail={"calls": 2, "wall_s": 0.01, "outcomes": {"finished": 2}},
+            timing={"total_s": 0.5, "engine_s": 0.25, "queue_s": 0.125},
             **arrays(self.version),
         )
 

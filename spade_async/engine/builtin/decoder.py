@@ -6,6 +6,7 @@ every running request one more token. Weights are swapped between two steps.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
 
@@ -128,6 +129,7 @@ class Decoder:
             row = len(self.running)
             self._lengths[row] = len(request.prompt)
             self._temperatures[row] = request.sampling.temperature
+            request.started_s = time.monotonic()
             self.running.append(request)
         logits = self._read(first, [request.prompt for request in candidates[:count]])
         return self._take_tokens(first, logits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,9 @@ class Request:
     """Set by the front when nobody waits for the result any more."""
     fault: str | None = None
     """Why it ended without a result."""
+    created_s: float = field(default_factory=time.monotonic)
+    started_s: float | None = None
+    """Since when it holds a slot."""
 
     def __post_init__(self) -> None:
         stream = np.random.Generator(np.random.PCG64(self.sampling.seed))
@@ -51,9 +55,11 @@ class Request:
 
     def generation(self) -> Generation:
         """The result."""
+        started_s = self.created_s if self.started_s is None else self.started_s
         return Generation(
             token_ids=np.asarray(self.tokens, dtype=np.int32),
             logprobs=np.asarray(self.logprobs, dtype=np.float32),
             versions=np.asarray(self.versions, dtype=np.int64),
             finish_reason="stop" if self.tokens[-1] in self.stops else "length",
+            queue_s=started_s - self.created_s,
         )

@@ -13,7 +13,7 @@ import pytest
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.process import Coordinator
-from spade_async.ledger import LedgerReader
+from spade_async.ledger import LedgerReader, TaskTime
 from spade_async.transport import messages as m
 from tests.support.fake_hub import FakeHub, ProcessDied
 from tests.support.scripted_run import ScriptedGenerator, ScriptedLearner, hello
@@ -150,3 +150,34 @@ def test_no_sample_is_in_two_batches_of_an_undisturbed_run(tmp_path: Path) -> No
     run.go()
     counts = Counter(s for batch in run.batches for s in batch.sample_ids)
     assert max(counts.values()) == 1
+
+
+def test_times_of_every_result_and_step_are_written_down(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", small(), missing=0.0)
+    run.go()
+    with LedgerReader.open(run.folder.ledger) as ledger:
+        tasks, steps = ledger.task_times(), ledger.step_times()
+        kinds = {group.group_id: group.kind for group in map(ledger.group, _groups(tasks)) if group}
+        num_samples = len(list(ledger.iterate_samples()))
+    assert {task.kind for task in tasks} == {"design", "play", "pool"}
+    assert all(task.kind == kinds[task.group_id] for task in tasks)
+    assert len(tasks) == num_samples
+    for task in tasks:
+        assert task.generator == "gen-0"
+        assert task.dispatched_unix_s <= task.finished_unix_s
+        assert task.finished_unix_s - task.started_unix_s == pytest.approx(0.5, abs=1e-6)
+        assert (task.engine_s, task.queue_s, task.num_tokens) == (0.25, 0.125, 3)
+        assert (task.arm == "") == (task.kind == "design")
+    assert [step.ordinal for step in steps] == list(range(1, 13))
+    for step, batch in zip(steps, run.batches, strict=True):
+        assert step.num_samples == len(batch.sample_ids)
+        assert step.num_tokens == int(batch.loss_mask.sum())
+        assert step.busy_s == 0.01
+        instants = [step.taken_unix_s, step.trained_unix_s]
+        instants += [t for t in (step.published_unix_s, step.loaded_unix_s) if t is not None]
+        assert instants == sorted(instants)
+    assert sum(step.loaded_unix_s is not None for step in steps) >= 6
+
+
+def _groups(tasks: list[TaskTime]) -> set[str]:
+    return {task.group_id for task in tasks}
