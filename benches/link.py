@@ -1,7 +1,12 @@
 """What reliability costs: the link against raw pyzmq between two processes over ipc.
 
-One way, generator to coordinator: DEALER -> ROUTER. The link checks, numbers, acknowledges and
-keeps every message; raw pyzmq only moves the same two frames. Sizes are bytes of the packed block.
+One way, generator to coordinator: DEALER -> ROUTER, two frames per message in all four columns.
+"raw copy" is pyzmq's default; "raw no-copy" sends and receives with ``copy=False``, the fastest
+that pyzmq has. The link checks, numbers, acknowledges and keeps every message: "link" sends arrays
+that nobody can write to any more and that lie in one block (`transport.block.lay_out`), as the
+learner's batches do; "link gathers" sends four separate, writable arrays, which are copied once
+into a block. Sizes are bytes of the block. Repeats of the columns are interleaved in the same two
+processes.
 """
 
 from __future__ import annotations
@@ -10,57 +15,68 @@ import asyncio
 import multiprocessing
 import statistics
 import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import zmq
 
+from benches.wire.messages import episode, welcomed
 from spade_async.config.schema import LinkConfig
 from spade_async.transport.codec import Envelope, decode, encode
 from spade_async.transport.endpoint import make_endpoint, remove_endpoint
 from spade_async.transport.link import Hub, Peer
-from spade_async.transport.messages import EpisodeResult, Hello, Welcome
+from spade_async.transport.messages import Hello
 
-SIZES = (1_000, 16_000, 128_000, 1_000_000)
-BYTES_PER_TOKEN = 4 + 1 + 4 + 8
+SIZES = (1_000, 4_000, 16_000, 65_536, 131_072, 262_144, 1_048_576, 4_194_304, 16_777_216)
+QUICK_SIZES = (1_000, 131_072, 1_048_576)
+MODES = ("raw_copy", "raw_no_copy", "link", "link_gathers")
+GOAL_BYTES = 65_536
+"""Above this the link may cost 15 % over raw pyzmq."""
+GOAL = 0.15
 SAMPLE_TOKENS = 200
 """A typical nano episode: prompt, four turns, observations."""
-IN_FLIGHT_BYTES = 16_000_000
+IN_FLIGHT_BYTES = 64_000_000
 CONFIG = LinkConfig(resend_s=60.0)
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Figures per size (median of the repeats) and for one typical sample."""
-    total_bytes, most, repeats = (4_000_000, 500, 1) if quick else (64_000_000, 5_000, 3)
-    sizes = []
-    for size in SIZES:
-        count = max(20, min(most, total_bytes // size))
-        raw = [_timed(_send_raw, _receive_raw, size, count) for _ in range(repeats)]
-        link = [_timed(_send_link, _receive_link, size, count) for _ in range(repeats)]
-        sizes.append(
-            {
-                "block_bytes": size,
-                "messages": count,
-                "raw_messages_per_s": statistics.median(raw),
-                "link_messages_per_s": statistics.median(link),
-                "raw_gb_per_s": statistics.median(raw) * size / 1e9,
-                "link_gb_per_s": statistics.median(link) * size / 1e9,
-            }
-        )
-    return {"repeats": repeats, "sizes": sizes, "sample": _sample_cost(200 if quick else 2_000)}
+    """Figures per size (medians of the repeats) and for one typical sample."""
+    total_bytes, most, repeats = (16_000_000, 500, 1) if quick else (400_000_000, 5_000, 7)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    sender = context.Process(target=_sender, args=(theirs,), daemon=True)
+    sender.start()
+    try:
+        rows = [
+            _row(ours, size, max(24, min(most, total_bytes // size)), repeats)
+            for size in (QUICK_SIZES if quick else SIZES)
+        ]
+        ours.send(None)
+        sender.join(timeout=30)
+    finally:
+        sender.kill()
+        sender.join()
+    return {"repeats": repeats, "sizes": rows, "sample": _sample_cost(200 if quick else 5_000)}
 
 
 def table(result: dict[str, Any]) -> str:
     """The result as text."""
     lines = [
-        f"{'block':>10} {'raw msg/s':>10} {'link msg/s':>11} {'raw GB/s':>9} {'link GB/s':>10}",
+        f"{'block':>11} | {'messages/s':^43} | {'GB/s':^31} | overhead over raw",
+        f"{'':>11} | {'raw copy':>10} {'no-copy':>10} {'link':>10} {'gathers':>10} | "
+        f"{'copy':>7} {'no-copy':>7} {'link':>7} {'gathers':>7} | copy, no-copy",
     ]
-    lines += [
-        f"{row['block_bytes']:>10,} {row['raw_messages_per_s']:>10,.0f} "
-        f"{row['link_messages_per_s']:>11,.0f} {row['raw_gb_per_s']:>9.2f} "
-        f"{row['link_gb_per_s']:>10.2f}"
-        for row in result["sizes"]
-    ]
+    for row in result["sizes"]:
+        rates = [row[f"{mode}_per_s"] for mode in MODES]
+        size = row["block_bytes"]
+        lines.append(
+            f"{size:>11,} | "
+            + " ".join(f"{rate:>10,.0f}" for rate in rates)
+            + " | "
+            + " ".join(f"{rate * size / 1e9:>7.2f}" for rate in rates)
+            + f" | {row['overhead_over_copy']:+.0%}, {row['overhead_over_no_copy']:+.0%}"
+        )
     sample = result["sample"]
     lines.append(
         f"one EpisodeResult of {sample['tokens']} tokens ({sample['bytes']:,} bytes): "
@@ -69,8 +85,115 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _row(sender: Connection, size: int, count: int, repeats: int) -> dict[str, Any]:
+    rates: dict[str, list[float]] = {mode: [] for mode in MODES}
+    for _ in range(repeats):
+        for mode in MODES:
+            rates[mode].append(_timed(sender, mode, size, count))
+    medians = {mode: statistics.median(found) for mode, found in rates.items()}
+    # Of each repeat: what happened on the machine meanwhile hit both sides.
+    overheads = {
+        raw: statistics.median(
+            theirs / ours - 1.0 for theirs, ours in zip(rates[raw], rates["link"], strict=True)
+        )
+        for raw in ("raw_copy", "raw_no_copy")
+    }
+    return {
+        "block_bytes": size,
+        "messages": count,
+        **{f"{mode}_per_s": rate for mode, rate in medians.items()},
+        **{f"{mode}_gb_per_s": rate * size / 1e9 for mode, rate in medians.items()},
+        **{f"{mode}_spread": max(f) / min(f) - 1.0 for mode, f in rates.items()},
+        "overhead_over_copy": overheads["raw_copy"],
+        "overhead_over_no_copy": overheads["raw_no_copy"],
+    }
+
+
+def _timed(sender: Connection, mode: str, size: int, count: int) -> float:
+    """Messages per second between the first and the last arrival."""
+    folder, endpoint = make_endpoint()
+    sender.send((mode, endpoint, size, count))
+    try:
+        if mode.startswith("raw"):
+            return (count - 1) / _receive_raw(endpoint, size, count, copy=mode == "raw_copy")
+        return (count - 1) / asyncio.run(_receive_link(endpoint, count))
+    finally:
+        assert sender.recv() == "done"
+        remove_endpoint(folder)
+
+
+def _sender(orders: Connection) -> None:
+    while (order := orders.recv()) is not None:
+        mode, endpoint, size, count = order
+        if mode.startswith("raw"):
+            _send_raw(endpoint, size, count, copy=mode == "raw_copy")
+        else:
+            asyncio.run(_send_link(endpoint, size, count, gathers=mode == "link_gathers"))
+        orders.send("done")
+
+
+def _receive_raw(endpoint: str, size: int, count: int, *, copy: bool) -> float:
+    context = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.RCVHWM, _in_flight(size))
+    socket.bind(endpoint)
+    socket.recv_multipart()
+    start = time.perf_counter()
+    for _ in range(count - 1):
+        socket.recv_multipart(copy=copy)
+    seconds = time.perf_counter() - start
+    socket.close(linger=0)
+    context.term()
+    return seconds
+
+
+def _send_raw(endpoint: str, size: int, count: int, *, copy: bool) -> None:
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.SNDHWM, _in_flight(size))
+    socket.connect(endpoint)
+    header, block = bytes(300), np.ones(size, np.uint8).data
+    for _ in range(count):
+        socket.send_multipart([header, block], copy=copy)
+    socket.close(linger=30_000)
+    context.term()
+
+
+async def _receive_link(endpoint: str, count: int) -> float:
+    hub = Hub(endpoint, CONFIG)
+    await hub.start()
+    await welcomed(hub)
+    (await hub.receive()).ack()
+    start = time.perf_counter()
+    for _ in range(count - 1):
+        received = hub.receive_nowait() or await hub.receive()
+        received.ack()
+    seconds = time.perf_counter() - start
+    await asyncio.sleep(0.05)
+    await hub.close()
+    return seconds
+
+
+async def _send_link(endpoint: str, size: int, count: int, *, gathers: bool) -> None:
+    hello = Hello(name="gen-0", incarnation="bench", pid=0)
+    peer = await Peer.connect(endpoint, hello, CONFIG)
+    message = episode(size, laid_out=not gathers)
+    in_flight = _in_flight(size)
+    for _ in range(count):
+        while peer.num_unacknowledged >= in_flight:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await peer.send(message)
+    await peer.flush(30)
+    await peer.close()
+
+
+def _in_flight(size: int) -> int:
+    """Messages under way: many small ones, few large ones."""
+    return max(4, min(1_000, IN_FLIGHT_BYTES // size))
+
+
 def _sample_cost(repeats: int) -> dict[str, Any]:
-    message = _episode(SAMPLE_TOKENS)
+    message = episode(17 * SAMPLE_TOKENS, laid_out=False)
     envelope = Envelope("abcd", message, 1, 0, ())
     frames = encode(envelope, CONFIG.max_message_bytes)
     costs = {}
@@ -85,111 +208,3 @@ def _sample_cost(repeats: int) -> dict[str, Any]:
             times.append(time.perf_counter() - start)
         costs[name] = statistics.median(times) * 1e6
     return {"tokens": SAMPLE_TOKENS, "bytes": len(frames[0]) + len(frames[1]), **costs}
-
-
-def _timed(send: Any, receive: Any, size: int, count: int) -> float:
-    """Messages per second between the first and the last arrival."""
-    folder, endpoint = make_endpoint()
-    context = multiprocessing.get_context("spawn")
-    sender = context.Process(target=send, args=(endpoint, size, count), daemon=True)
-    sender.start()
-    try:
-        seconds = receive(endpoint, count)
-        sender.join(timeout=30)
-    finally:
-        sender.kill()
-        sender.join()
-        remove_endpoint(folder)
-    return (count - 1) / seconds
-
-
-def _receive_raw(endpoint: str, count: int) -> float:
-    context = zmq.Context()
-    socket = context.socket(zmq.ROUTER)
-    socket.bind(endpoint)
-    socket.recv_multipart()
-    start = time.perf_counter()
-    for _ in range(count - 1):
-        socket.recv_multipart()
-    seconds = time.perf_counter() - start
-    socket.close(linger=0)
-    context.term()
-    return seconds
-
-
-def _send_raw(endpoint: str, size: int, count: int) -> None:
-    context = zmq.Context()
-    socket = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.SNDHWM, _in_flight(size))
-    socket.connect(endpoint)
-    header, block = bytes(300), bytes(size)
-    for _ in range(count):
-        socket.send_multipart([header, block], copy=False)
-    socket.close(linger=30_000)
-    context.term()
-
-
-def _receive_link(endpoint: str, count: int) -> float:
-    async def body() -> float:
-        hub = Hub(endpoint, CONFIG)
-        await hub.start()
-        hello = await hub.receive()
-        await hub.send(hello.peer, Welcome())
-        (await hub.receive()).ack()
-        start = time.perf_counter()
-        for _ in range(count - 1):
-            received = hub.receive_nowait() or await hub.receive()
-            received.ack()
-        seconds = time.perf_counter() - start
-        await asyncio.sleep(0.1)
-        await hub.close()
-        return seconds
-
-    return asyncio.run(body())
-
-
-def _send_link(endpoint: str, size: int, count: int) -> None:
-    async def body() -> None:
-        hello = Hello(name="gen-0", incarnation="bench", pid=0)
-        peer = await Peer.connect(endpoint, hello, CONFIG)
-        message = _episode(size // BYTES_PER_TOKEN)
-        in_flight = _in_flight(size)
-        for _ in range(count):
-            while peer.num_unacknowledged >= in_flight:  # noqa: ASYNC110
-                await asyncio.sleep(0.0005)
-            await peer.send(message)
-        await peer.flush(30)
-        await peer.close()
-
-    asyncio.run(body())
-
-
-def _in_flight(size: int) -> int:
-    """Messages under way: many small ones, few large ones."""
-    return max(4, min(1_000, IN_FLIGHT_BYTES // size))
-
-
-def _episode(tokens: int) -> EpisodeResult:
-    turn = {"action": "sort ascending", "observation": "wrong: try again", "reward": 0.0}
-    return EpisodeResult(
-        task_id="play-000123-4",
-        group_id="group-000123",
-        environment_id="0123456789abcdef",
-        arm="no_hint",
-        index=3,
-        seed=2**61,
-        purpose="train",
-        outcome="finished",
-        detail="",
-        episode_return=1.0,
-        missing_reason=None,
-        num_turns=4,
-        transcript=[turn] * 4,
-        observation="numbers: 4 8 15 16 23 42",
-        hint_text=None,
-        jail={"calls": 5, "wall_s": 0.004, "outcomes": {"finished": 5}},
-        token_ids=np.arange(tokens, dtype=np.int32),
-        loss_mask=np.ones(tokens, np.uint8),
-        generator_logprobs=np.zeros(tokens, np.float32),
-        versions=np.zeros(tokens, np.int64),
-    )

@@ -155,6 +155,18 @@ def doctor(
     raise typer.Exit(code)
 
 
+@app.command()
+def keys(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder to make; nothing is overwritten.")
+    ] = Path("keys"),
+) -> None:
+    """Make the CURVE keys that a link over tcp between machines needs: server.key, client.key."""
+    from spade_async.commands import keys as command
+
+    command.keys(folder, console=Console())
+
+
 @config_app.command("show")
 def config_show(config: ConfigFile, set_: Sets = None) -> None:
     """Print the resolved configuration, every key with its value, as TOML."""

@@ -65,7 +65,7 @@ def _unknown(
 def value_problem(model: type[BaseModel], error: ErrorDetails, origins: Origins) -> str:
     """One sentence for one pydantic error: key, value, what is allowed, where it was written."""
     location = [str(part) for part in error["loc"]]
-    if not location:
+    if not location or error["type"] == "value_error":  # the sentence of a check of ours
         message = error["msg"]
         return message.removeprefix("Value error, ")
     key, field = _find(model, location)

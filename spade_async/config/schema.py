@@ -10,6 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from spade_async.config import link_address
+
 
 class Section(BaseModel):
     """Base of all sections: frozen, strict about names."""
@@ -238,11 +240,24 @@ class EvalConfig(Section):
 
 
 class LinkConfig(Section):
-    """ZeroMQ link between the processes of one run."""
+    """ZeroMQ link between the processes of one run; see docs/link.md."""
 
+    endpoint: str = Field("ipc", max_length=100)
+    """Where the parts meet: "ipc" is a private local socket; tcp://ADDRESS:PORT for other machines,
+    which needs `keys` unless the address is loopback."""
+    keys: str | None = Field(None, min_length=1, max_length=4096)
+    """Folder of the CURVE keys that `spade-async keys DIR` made. The coordinator's machine needs
+    server.key and client.key there, others client.key only."""
     max_message_bytes: int = Field(64 << 20, ge=1 << 16, le=1 << 34)
     resend_s: float = Field(5.0, gt=0.0, le=3600.0)
     """An unacknowledged message is sent again after this long."""
+
+    @model_validator(mode="after")
+    def _endpoint_and_keys(self) -> Self:
+        problem = link_address.problem(self.endpoint, self.keys)
+        if problem is not None:
+            raise ValueError(problem)
+        return self
 
 
 class Config(Section):

@@ -18,6 +18,7 @@ import signal
 import time
 from pathlib import Path
 
+from spade_async.config.link_address import IPC
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
@@ -32,7 +33,7 @@ from spade_async.coordinator.schedule import Wait
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.steps import StepLoop
 from spade_async.coordinator.watch import Watch
-from spade_async.errors import ProcessFailure
+from spade_async.errors import ProcessFailure, TransportError
 from spade_async.telemetry import logs
 from spade_async.telemetry.status import write_status
 from spade_async.telemetry.tensorboard import EventWriter
@@ -335,7 +336,8 @@ def flat(config: Config) -> dict[str, object]:
 
 
 async def _serve(config: Config, folder: RunFolder, endpoint: str) -> None:
-    hub = Hub(endpoint, config.link)
+    # Where the parts connect may be one of many addresses that the coordinator listens on.
+    hub = Hub(endpoint if config.link.endpoint == IPC else config.link.endpoint, config.link)
     await hub.start()
     coordinator = Coordinator(config, folder, hub)
     loop = asyncio.get_running_loop()
@@ -349,6 +351,9 @@ def run(*, run_dir: Path, name: str, endpoint: str, lifeline_fd: int | None) -> 
     watch_lifeline(lifeline_fd)
     try:
         asyncio.run(_serve(load_resolved(run_dir), RunFolder(run_dir), endpoint))
+    except TransportError as fault:
+        log.error("%s", fault)
+        return 1
     except Exception:
         log.exception("the coordinator failed")
         return 1

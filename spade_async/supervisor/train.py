@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spade_async.config.link_address import IPC
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
@@ -38,7 +39,13 @@ from spade_async.telemetry.status import (
     read_status,
     write_status,
 )
-from spade_async.transport.endpoint import make_endpoint, remove_endpoint
+from spade_async.transport.endpoint import (
+    address_to_connect,
+    check_free,
+    make_endpoint,
+    remove_endpoint,
+)
+from spade_async.transport.keys import check_keys
 from spade_async.weights.folder import (
     check_shared_memory,
     make_weights_folder,
@@ -95,6 +102,9 @@ def train(
             'set engine.kind="builtin"'
         )
     sandbox_policy(config)  # profiles and what else only the jail can check
+    if config.link.keys is not None:
+        check_keys(Path(config.link.keys))
+    check_free(config.link)
     if resume and run_dir is None:
         raise RunFolderError("--resume needs --run-dir: name the run folder to go on with")
     root = (run_dir or _default_folder(config)).absolute()
@@ -168,8 +178,13 @@ def _run(
         return RunEnd("interrupted", "stopped before the first step; nothing to save")
     _check_room(config, folder.root, model_folder)
     make_weights_folder(config, folder.root)
-    socket_folder, endpoint = make_endpoint()
-    info |= {"model_folder": str(model_folder), "socket_folder": str(socket_folder)}
+    info["model_folder"] = str(model_folder)
+    if config.link.endpoint == IPC:
+        socket_folder, endpoint = make_endpoint()
+        info["socket_folder"] = str(socket_folder)
+    else:
+        check_free(config.link)
+        endpoint = address_to_connect(config.link)
     run_folders.write_info(folder, info)
 
     parts: list[Part] = []
@@ -267,4 +282,5 @@ def _clean_up(config: Config, folder: RunFolder, info: dict[str, Any]) -> None:
     """Remove what lives outside the run folder: the socket's folder and the weight files."""
     if "socket_folder" in info:
         remove_endpoint(Path(info["socket_folder"]))
+    if "model_folder" in info:
         remove_weights_folder(weights_folder(config, folder.root))

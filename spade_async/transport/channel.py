@@ -7,9 +7,10 @@ without sockets. Used by `Hub` (one per peer) and `Peer` (one).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from time import thread_time
 
 from spade_async.config.schema import LinkConfig
 from spade_async.errors import TransportError
@@ -17,6 +18,9 @@ from spade_async.transport.codec import Envelope, Frames, decode, encode
 from spade_async.transport.counters import LinkCounters, Outgoing
 from spade_async.transport.messages import Message
 from spade_async.transport.window import Arrival, ReceiveWindow, SendWindow
+
+_MOST_QUEUED = 256
+"""Frames that wait for a full pipe before unreliable ones are dropped: the queue must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class Channel:
         Raises:
             TransportError: it breaks its record or is too large; nothing is queued.
         """
+        start_s = thread_time()
         seq = self._sent.next_seq if message.reliable else 0
         news = self._arrived.take_news()
         try:
@@ -82,8 +87,15 @@ class Channel:
         except TransportError:
             self._arrived.tell_again(news[1])
             raise
+        finally:
+            self._counters.busy_s += thread_time() - start_s
         if seq:
             self._sent.keep(frames, now_s)
+        elif len(self.outgoing) >= _MOST_QUEUED:
+            # The pipe is full: a newer one will tell more than this one.
+            self._arrived.tell_again(news[1])
+            self._counters.dropped_unreliable += 1
+            return frames
         self.outgoing.append(Outgoing(frames, message.reliable, is_first=True))
         self._wake()
         return frames
@@ -95,6 +107,7 @@ class Channel:
             return None
         message = envelope.message
         if message is None:
+            self._counters.control += 1
             return None
         if not envelope.seq:
             self._counters.received += 1
@@ -136,8 +149,11 @@ class Channel:
         self._wake()
 
     def queue_acknowledgements(self) -> None:
-        """Queue small frames for acknowledgements that no message has taken along."""
-        while self._arrived.has_news:
+        """Queue small frames for acknowledgements that no message has taken along.
+
+        Those of a full pipe wait: one later frame then tells them all.
+        """
+        while self._arrived.has_news and len(self.outgoing) < _MOST_QUEUED:
             cumulative, ranges = self._arrived.take_news()
             envelope = Envelope(self._sender, None, 0, cumulative, ranges)
             frames = encode(envelope, self._max_bytes)
@@ -152,7 +168,7 @@ class Channel:
             self._wake()
 
 
-def message_of(frames: Sequence[bytes], max_bytes: int) -> Message:
+def message_of(frames: Frames, max_bytes: int) -> Message:
     """The message in frames that we encoded ourselves."""
     message = decode(frames, max_bytes).message
     assert message is not None, "only messages are kept"

@@ -1,11 +1,15 @@
 """A message as exactly two frames: a msgpack header and one packed block of typed arrays.
 
-Header frame: CRC-32 of all that follows (4 bytes, little-endian; the block is included), then a
-msgpack array ``[kind, schema, sender, seq, cumulative, ranges, plain, arrays]``: `kind` is a class
-name of `messages` or "" (acknowledgements alone), `plain` maps field names to values, `arrays` has
-``[name, dtype, shape, offset]`` of each array in the block (see `block`). Nothing of ours is
-pickled. A frame is data from outside: sizes are capped before anything is allocated and every fault
-is a `FrameError`, never another exception.
+Header frame: CRC-32 (4 bytes, little-endian), then a msgpack array ``[kind, schema, sender, seq,
+cumulative, ranges, plain, arrays]``: `kind` is a class name of `messages` or "" (acknowledgements
+alone), `plain` maps field names to values, `arrays` has ``[name, dtype, shape, offset]`` of each
+array in the block (see `block`). Nothing of ours is pickled. A frame is data from outside: sizes
+are capped before anything is allocated and every fault is a `FrameError`, never another exception.
+
+The checksum covers the rest of the header and a block of up to 64 KiB. The header fixes the length
+and the tiling of any block, so a cut or shifted one is refused. The content of a larger one is left
+to what carries it: ipc and loopback are memory of this kernel, and off loopback CURVE authenticates
+every byte. A checksum of ours would cost as much as the sending itself.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Any
 import msgpack
 
 from spade_async.errors import TransportError
-from spade_async.transport.block import ArraySpec, pack_arrays, unpack_arrays
+from spade_async.transport.block import ArraySpec, Buffer, pack_arrays, unpack_arrays
 from spade_async.transport.fields import SPECS, RecordSpec
 from spade_async.transport.messages import SCHEMA, Message
 
@@ -30,6 +34,8 @@ MAX_RANGES = 512
 """Most ranges of acknowledged sequence numbers in one header."""
 _MAX_SEQ = 1 << 62
 _CHECKSUM_BYTES = 4
+_COVERED_BYTES = 1 << 16
+"""Largest block that the checksum covers."""
 
 
 class FrameError(TransportError):
@@ -56,7 +62,7 @@ class Envelope:
     """Further acknowledged (first, last) pairs."""
 
 
-Frames = tuple[bytes, bytes]
+Frames = tuple[bytes, Buffer]
 
 
 def encode(envelope: Envelope, max_bytes: int) -> Frames:
@@ -69,14 +75,14 @@ def encode(envelope: Envelope, max_bytes: int) -> Frames:
     kind = "" if message is None else type(message).__name__
     plain: dict[str, Any] = {}
     specs: list[ArraySpec] = []
-    block = b""
+    block: Buffer = b""
     if message is not None:
         spec = SPECS.get(kind)
         if spec is None or spec.record is not type(message):
             raise TransportError(f"{kind} is not a message of the link; see transport.messages")
-        for name, (check, type_name) in spec.plain.items():
+        for name, (types, check, type_name) in spec.plain.items():
             plain[name] = value = getattr(message, name)
-            if not check(value):
+            if type(value) not in types and not check(value):
                 raise TransportError(f"{kind}.{name} is a {_short(value)}, expected {type_name}")
         if spec.arrays:
             specs, block = _pack_block(kind, spec, message)
@@ -87,11 +93,16 @@ def encode(envelope: Envelope, max_bytes: int) -> Frames:
     except (TypeError, ValueError, OverflowError, RecursionError) as cause:
         raise TransportError(f"{kind} cannot be packed: {cause}") from cause
     _check_sizes(len(body) + _CHECKSUM_BYTES, len(block), max_bytes, f"{kind}: ")
-    checksum = zlib.crc32(block, zlib.crc32(body))
-    return checksum.to_bytes(_CHECKSUM_BYTES, "little") + body, block
+    return checksum(body, block).to_bytes(_CHECKSUM_BYTES, "little") + body, block
 
 
-def decode(frames: Sequence[bytes], max_bytes: int) -> Envelope:
+def checksum(body: Buffer, block: Buffer) -> int:
+    """CRC-32 of the header after its first four bytes, and of a small block."""
+    covered = zlib.crc32(body)
+    return zlib.crc32(block, covered) if len(block) <= _COVERED_BYTES else covered
+
+
+def decode(frames: Sequence[Buffer], max_bytes: int) -> Envelope:
     """The message in two frames; arrays are read-only views of the block.
 
     Raises:
@@ -105,8 +116,8 @@ def decode(frames: Sequence[bytes], max_bytes: int) -> Envelope:
     except TransportError as cause:
         raise FrameError("too_large", str(cause)) from cause
     body = memoryview(header)[_CHECKSUM_BYTES:]
-    checksum = int.from_bytes(header[:_CHECKSUM_BYTES], "little")
-    if len(header) <= _CHECKSUM_BYTES or zlib.crc32(block, zlib.crc32(body)) != checksum:
+    told = int.from_bytes(header[:_CHECKSUM_BYTES], "little")
+    if len(header) <= _CHECKSUM_BYTES or checksum(body, block) != told:
         raise FrameError("checksum", "the frames are damaged (wrong checksum)")
     fields = _unpack(body)
     if not isinstance(fields, list) or len(fields) < 2 or not isinstance(fields[0], str):
@@ -135,7 +146,7 @@ def decode(frames: Sequence[bytes], max_bytes: int) -> Envelope:
     return Envelope(sender, message, seq, cumulative, _ranges(flat))
 
 
-def _message(kind: str, plain: Any, specs: Any, block: bytes) -> Message | None:
+def _message(kind: str, plain: Any, specs: Any, block: Buffer) -> Message | None:
     if kind == "":
         if plain or specs or block:
             raise FrameError("header", "acknowledgements carry fields")
@@ -150,9 +161,10 @@ def _message(kind: str, plain: Any, specs: Any, block: bytes) -> Message | None:
     if plain.keys() != spec.plain.keys() or array_names != list(spec.arrays):
         names = sorted((plain.keys() ^ spec.plain.keys()) | (set(array_names) ^ set(spec.arrays)))
         raise FrameError("fields", f"{kind}: missing, extra or unordered fields {names[:8]}"[:500])
-    for name, (check, type_name) in spec.plain.items():
-        if not check(plain[name]):
-            found = type(plain[name]).__name__
+    for name, (types, check, type_name) in spec.plain.items():
+        value = plain[name]
+        if type(value) not in types and not check(value):
+            found = type(value).__name__
             raise FrameError("type", f"{kind}.{name} is a {found}, expected {type_name}")
     try:
         arrays = unpack_arrays(array_specs, block)
@@ -164,7 +176,7 @@ def _message(kind: str, plain: Any, specs: Any, block: bytes) -> Message | None:
     return spec.record(**plain, **arrays)
 
 
-def _pack_block(kind: str, spec: RecordSpec, message: Message) -> tuple[list[ArraySpec], bytes]:
+def _pack_block(kind: str, spec: RecordSpec, message: Message) -> tuple[list[ArraySpec], Buffer]:
     arrays = [(name, getattr(message, name)) for name in spec.arrays]
     for name, array in arrays:
         dtype = getattr(array, "dtype", None)
@@ -193,19 +205,12 @@ def _unpack(body: memoryview) -> Any:
 
 
 def _array_spec(kind: str, item: Any) -> ArraySpec:
-    is_good = (
-        isinstance(item, list)
-        and len(item) == 4
-        and isinstance(item[0], str)
-        and isinstance(item[1], str)
-        and isinstance(item[2], list)
-        and len(item[2]) <= 8
-        and all(_is_seq(size) for size in item[2])
-        and _is_seq(item[3])
-    )
-    if not is_good:
-        raise FrameError("block", f"{kind}: an array description is malformed")
-    return ArraySpec(item[0], item[1], tuple(item[2]), item[3])
+    if type(item) is list and len(item) == 4:
+        name, dtype, shape, offset = item
+        is_named = type(name) is str and type(dtype) is str and _is_seq(offset)
+        if is_named and type(shape) is list and len(shape) <= 8 and all(map(_is_seq, shape)):
+            return ArraySpec(name, dtype, tuple(shape), offset)
+    raise FrameError("block", f"{kind}: an array description is malformed")
 
 
 def _ranges(flat: Any) -> tuple[tuple[int, int], ...]:

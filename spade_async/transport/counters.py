@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from spade_async.transport.codec import Frames
+
 
 @dataclass(slots=True)
 class Outgoing:
     """Frames on their way to the socket."""
 
-    frames: tuple[bytes, bytes]
+    frames: Frames
     is_reliable: bool
     is_first: bool
     """False for repetitions and for acknowledgements alone."""
@@ -33,14 +35,29 @@ class LinkCounters:
     """Sendings refused by the socket (peer away, pipe full); reliable ones are tried again."""
     dropped_unreliable: int = 0
     """Unreliable messages that found no route; a newer one supersedes them."""
+    connections_ended: int = 0
+    """A part left, the network cut it, or the other side broke the protocol of ZeroMQ itself, e.g.
+    by a frame above twice `link.max_message_bytes`."""
     bytes_in: int = 0
     bytes_out: int = 0
+    busy_s: float = 0.0
+    """CPU seconds of our thread in the link: packing, checking, sending, receiving."""
+    frames_in: int = 0
+    """What the socket gave us: received + duplicates + control + all refused, exactly."""
+    control: int = 0
+    """Acknowledgements alone and repeated greetings."""
     refused: dict[str, int] = field(default_factory=dict)
-    """Incoming frames that were not delivered, by reason."""
+    """Incoming frames that were not delivered, by reason; docs/link.md lists the reasons."""
+    failed_handshakes: dict[str, int] = field(default_factory=dict)
+    """Connections that were not made, by reason ("key", "protocol", "gone")."""
 
     def refuse(self, reason: str) -> None:
         """Count one refused message."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def fail_handshake(self, reason: str) -> None:
+        """Count one connection that was not made."""
+        self.failed_handshakes[reason] = self.failed_handshakes.get(reason, 0) + 1
 
     def count_out(self, item: Outgoing) -> None:
         """Count frames that the socket took."""
@@ -52,10 +69,13 @@ class LinkCounters:
 
     def as_metrics(self) -> dict[str, float]:
         """Flat numbers, e.g. {"sent": 12.0, ..., "refused": 0.0} (all reasons together)."""
-        names = (
-            "sent", "received", "resent", "duplicates", "lost", "unreachable",
-            "dropped_unreliable", "bytes_in", "bytes_out",
-        )  # fmt: skip
-        numbers = {name: float(getattr(self, name)) for name in names}
+        numbers = {name: float(getattr(self, name)) for name in _NUMBERS}
         numbers["refused"] = float(sum(self.refused.values()))
+        numbers["failed_handshakes"] = float(sum(self.failed_handshakes.values()))
         return numbers
+
+
+_NUMBERS = (
+    "sent", "received", "resent", "duplicates", "lost", "unreachable", "dropped_unreliable",
+    "connections_ended", "bytes_in", "bytes_out", "busy_s", "frames_in", "control",
+)  # fmt: skip

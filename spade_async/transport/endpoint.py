@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
+import errno
 import os
 import shutil
+import socket
 import stat
 import tempfile
 from pathlib import Path
 
+from spade_async.config import link_address
+from spade_async.config.schema import LinkConfig
 from spade_async.errors import TransportError
 
 _PREFIX = "spade-"
@@ -67,11 +70,11 @@ def sweep(base: Path) -> int:
     return removed
 
 
-def check_endpoint(endpoint: str) -> None:
-    """Refuse addresses that others could reach.
+def check_endpoint(endpoint: str, *, has_keys: bool = False) -> None:
+    """Refuse addresses that others could reach; with CURVE keys any tcp address will do.
 
     Raises:
-        TransportError: not ipc:// in a private folder and not tcp:// on loopback.
+        TransportError: not ipc:// in a private folder, and not tcp:// on loopback or with keys.
     """
     scheme, _, rest = endpoint.partition("://")
     if scheme == "ipc" and rest:
@@ -88,19 +91,49 @@ def check_endpoint(endpoint: str) -> None:
                 f"{endpoint}: folder {folder} is open to others (mode {mode:o}): chmod 700 it"
             )
         return
-    if scheme == "tcp" and _is_loopback(rest.rpartition(":")[0].strip("[]")):
+    address = link_address.split_tcp(endpoint)
+    if address is not None and (has_keys or link_address.is_loopback(address[0])):
         return
     raise TransportError(
-        f"{endpoint}: only ipc:// and tcp:// on loopback are allowed; other hosts need CURVE keys, "
-        "which this version does not have: use ipc:// or tcp://127.0.0.1:PORT"
+        f"{endpoint}: without CURVE keys only ipc:// and tcp:// on loopback are allowed: use "
+        "tcp://127.0.0.1:PORT, or make keys with `spade-async keys DIR` and set link.keys=DIR"
     )
 
 
-def _is_loopback(host: str) -> bool:
+def check_free(config: LinkConfig) -> None:
+    """Refuse an address that cannot be listened on now; nothing to do for "ipc".
+
+    Raises:
+        TransportError: the port is taken, or the address is not one of this machine.
+    """
+    address = link_address.split_tcp(config.endpoint)
+    if address is None:
+        return
+    host, port = address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As ZeroMQ does: connections of an earlier run that are still closing do not matter.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("" if host == "*" else host, int(port)))
+            probe.listen(1)
+    except OSError as cause:
+        if cause.errno == errno.EADDRINUSE:
+            raise TransportError(
+                f"link.endpoint={config.endpoint}: port {port} is taken: stop what listens there "
+                f"(ss -ltnp 'sport = :{port}'), or choose another port"
+            ) from cause
+        raise TransportError(
+            f"link.endpoint={config.endpoint}: cannot listen there: {cause.strerror}"
+        ) from cause
+
+
+def address_to_connect(config: LinkConfig) -> str:
+    """Where parts on this machine find a coordinator that listens on `link.endpoint` (tcp)."""
+    address = link_address.split_tcp(config.endpoint)
+    if address is not None and link_address.is_any(address[0]):
+        return f"tcp://{'[::1]' if ':' in address[0] else '127.0.0.1'}:{address[1]}"
+    return config.endpoint
 
 
 def _base() -> Path:

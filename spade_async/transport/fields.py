@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,17 @@ from numpy.typing import NDArray
 from spade_async.transport.messages import MESSAGES, Message
 
 Check = Callable[[Any], bool]
+_SCALARS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+
+
+class PlainField(NamedTuple):
+    """How to tell whether a value may be in a field."""
+
+    types: frozenset[type]
+    """Exact types that need no further look: most values are settled here."""
+    check: Check
+    type_name: str
+    """As it stands in the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +32,13 @@ class RecordSpec:
     """Field names of one record, plain ones with a type check, array ones with an element type."""
 
     record: type[Message]
-    plain: Mapping[str, tuple[Check, str]]
-    """Check and readable type by field name."""
+    plain: Mapping[str, PlainField]
     arrays: Mapping[str, np.dtype[Any]]
 
 
 def _record_spec(record: type[Message]) -> RecordSpec:
     hints = typing.get_type_hints(record)
-    plain: dict[str, tuple[Check, str]] = {}
+    plain: dict[str, PlainField] = {}
     arrays: dict[str, np.dtype[Any]] = {}
     for field in fields(record):
         hint = hints[field.name]
@@ -36,7 +46,7 @@ def _record_spec(record: type[Message]) -> RecordSpec:
         if element is not None:
             arrays[field.name] = element
         else:
-            plain[field.name] = (_check(hint), str(field.type))
+            plain[field.name] = PlainField(_exact(hint), _check(hint), str(field.type))
     return RecordSpec(record, plain, arrays)
 
 
@@ -52,6 +62,19 @@ def _element(hint: Any) -> np.dtype[Any] | None:
         return None
     element: np.dtype[Any] = np.dtype(scalar)
     return element
+
+
+def _exact(hint: Any) -> frozenset[type]:
+    """Types whose instances are all right by themselves."""
+    if hint is Any:
+        return _SCALARS
+    if hint is float:
+        return frozenset({float, int})
+    if hint in _SCALARS:
+        return frozenset({hint})
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return frozenset(kind for arg in typing.get_args(hint) for kind in _exact(arg))
+    return frozenset()
 
 
 def _check(hint: Any) -> Check:
@@ -70,6 +93,12 @@ def _check(hint: Any) -> Check:
     if origin in (typing.Union, types.UnionType):
         checks = [_check(arg) for arg in args]
         return lambda value: any(check(value) for check in checks)
+    if origin is dict and args == (str, Any):
+        return lambda value: isinstance(value, dict) and is_plain(value)
+    if origin is list and args == (dict[str, Any],):
+        return lambda value: (
+            isinstance(value, list) and is_plain(value) and {type(item) for item in value} <= {dict}
+        )
     if origin is list:
         check_item = _check(args[0])
         return lambda value: isinstance(value, list) and all(map(check_item, value))
@@ -85,13 +114,20 @@ def _check(hint: Any) -> Check:
 
 def is_plain(value: Any) -> bool:
     """Whether a value is None, bool, int, float, str, or lists and str-keyed dicts of them."""
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                return False
+            if type(item) not in _SCALARS and not is_plain(item):
+                return False
         return True
     if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str) for key in value) and all(map(is_plain, value.values()))
-    return False
+        # Not `all(...)`: most items are scalars, and a call each is most of the time.
+        for item in value:  # noqa: SIM110
+            if type(item) not in _SCALARS and not is_plain(item):
+                return False
+        return True
+    return value is None or isinstance(value, str | int | float)
 
 
 SPECS: Mapping[str, RecordSpec] = {record.__name__: _record_spec(record) for record in MESSAGES}

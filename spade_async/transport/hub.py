@@ -13,24 +13,29 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import zmq
 
 from spade_async.config.schema import LinkConfig
 from spade_async.errors import TransportError
+from spade_async.transport.block import Buffer
 from spade_async.transport.channel import Channel, Received
 from spade_async.transport.codec import Envelope, FrameError, Frames, decode, encode
 from spade_async.transport.counters import LinkCounters
 from spade_async.transport.endpoint import check_endpoint
+from spade_async.transport.gate import Gate
 from spade_async.transport.inbox import Inbox
+from spade_async.transport.keys import load_server_keys
 from spade_async.transport.messages import SCHEMA, Hello, Message, Welcome
 from spade_async.transport.pump import Pump
+from spade_async.transport.sockets import CONNECTED, ENDED, Connections, Context, router
 
 __all__ = ["Hub", "PeerState", "Received"]
 
 _LOG = logging.getLogger(__name__)
-_HIGH_WATER = 10_000
-"""Messages that may queue in the socket for one peer before we keep them ourselves."""
+_MOST_PEERS = 1024
+"""Names that may say Hello: a peer is remembered until it is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +68,19 @@ class Hub:
     """See the module. `start` binds, `close` closes with LINGER 0."""
 
     def __init__(self, endpoint: str, config: LinkConfig) -> None:
-        """`endpoint` is ipc://PATH or tcp://127.0.0.1:PORT (port * picks a free one)."""
+        """`endpoint` is ipc://PATH or tcp://ADDRESS:PORT (port * picks a free one).
+
+        Off loopback `config.keys` must name the keys; with them only known clients are let in.
+        """
         self._endpoint = endpoint
         self._config = config
         self._incarnation = secrets.token_hex(4)
         self._entries: dict[str, _Entry] = {}
         self._inbox = Inbox("hub")
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._context: Context | None = None
         self._pump: Pump | None = None
+        self._gate: Gate | None = None
+        self._connections: Connections | None = None
         self.counters = LinkCounters()
 
     @property
@@ -79,26 +89,29 @@ class Hub:
         return self._endpoint
 
     async def start(self) -> None:
-        """Bind. Raises TransportError when the address is refused or taken."""
-        check_endpoint(self._endpoint)
+        """Bind. Raises TransportError: the address is refused or taken, keys are missing."""
+        config = self._config
+        check_endpoint(self._endpoint, has_keys=config.keys is not None)
+        keys = None if config.keys is None else load_server_keys(Path(config.keys))
         self._context = zmq.Context()
-        socket = self._context.socket(zmq.ROUTER)
+        # Before the socket listens: without a gate CURVE would let everybody in.
+        self._gate = None if keys is None else Gate(self._context, keys.clients)
+        socket = router(self._context, self._endpoint, config, keys)
+        self._connections = Connections(socket)
         try:
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            # A connection of the same incarnation replaces its half-dead predecessor.
-            socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            socket.setsockopt(zmq.MAXMSGSIZE, self._config.max_message_bytes)
-            socket.setsockopt(zmq.SNDHWM, _HIGH_WATER)
-            socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
             socket.bind(self._endpoint)
         except zmq.ZMQError as cause:
+            self._connections.close()
             socket.close(linger=0)
-            self._context.term()
-            raise TransportError(f"cannot listen on {self._endpoint}: {cause}") from cause
+            self._close_context()
+            advice = ": stop what listens there, or choose another port of link.endpoint"
+            raise TransportError(
+                f"cannot listen on {self._endpoint}: {cause}"
+                f"{advice if cause.errno == zmq.EADDRINUSE else ''}"
+            ) from cause
         bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._endpoint = bound.rstrip("\0")
-        self._pump = Pump(socket, self._on_parts, self._flush, self._on_tick)
+        self._pump = Pump(socket, self._on_parts, self._flush, self._on_tick, self.counters)
 
     async def close(self, timeout_s: float = 0.0) -> None:
         """Close; with `timeout_s` wait up to that long for acknowledgements of what was sent.
@@ -110,10 +123,12 @@ class Hub:
             if not any(entry.channel.num_unacknowledged for entry in self._entries.values()):
                 break
             await asyncio.sleep(0.02)
-        if self._pump is not None and self._context is not None:
+        if self._pump is not None:
+            if self._connections is not None:
+                self._connections.close()
             self._pump.close(linger_ms=0)
-            self._context.term()
             self._pump = None
+            self._close_context()
         self._inbox.close()
 
     async def send(self, peer: str, message: Message) -> None:
@@ -172,6 +187,12 @@ class Hub:
         if entry is not None and self._pump is not None:
             self._flush_entry(self._pump.socket, entry)
 
+    def _close_context(self) -> None:
+        if self._gate is not None:
+            self._gate.close()
+        if self._context is not None:
+            self._context.term()
+
     def _entry(self, peer: str) -> _Entry:
         entry = self._entries.get(peer)
         if entry is None:
@@ -179,9 +200,10 @@ class Hub:
             raise TransportError(f"peer {peer!r} never connected (connected: {known})")
         return entry
 
-    def _on_parts(self, parts: list[bytes]) -> None:
+    def _on_parts(self, parts: list[Buffer]) -> None:
+        self.counters.frames_in += 1
         self.counters.bytes_in += sum(map(len, parts[1:]))
-        routing_id = parts[0]
+        routing_id = bytes(parts[0])
         try:
             envelope = decode(parts[1:], self._config.max_message_bytes)
         except FrameError as error:
@@ -190,8 +212,13 @@ class Hub:
                 # The other side cannot read our answer either, but sees whose schema it is.
                 self._answer(routing_id, Welcome(error=str(error)))
             return
-        if isinstance(envelope.message, Hello):
-            self._on_hello(routing_id, envelope.message)
+        message = envelope.message
+        if isinstance(message, Hello):
+            self._on_hello(routing_id, message)
+            return
+        if message is not None and not message.to_coordinator:
+            kind = type(message).__name__
+            self._refuse("direction", routing_id, f"{kind} is sent by the coordinator alone")
             return
         name = routing_id.decode(errors="replace").rpartition("-")[0]
         entry = self._entries.get(name)
@@ -217,9 +244,13 @@ class Hub:
         known = self._entries.get(hello.name)
         if known is not None and known.hello.incarnation == hello.incarnation:
             known.last_seen_s = now_s
+            self.counters.control += 1
             if known.welcome is not None:
                 known.channel.repeat(known.welcome)
                 known.channel.reconnect(now_s)
+            return
+        if known is None and len(self._entries) >= _MOST_PEERS:
+            self._refuse("too_many_peers", routing_id, f"{_MOST_PEERS} peers are connected")
             return
         channel = Channel(self._incarnation, hello.name, self._config, self.counters, self._wake)
         entry = _Entry(hello, routing_id, channel, now_s)
@@ -234,6 +265,15 @@ class Hub:
         if self.counters.refused[code] <= 10:
             _LOG.warning("refused a message of %.64r (%s): %s", routing_id, code, text)
 
+    def _fail_handshake(self, reason: str) -> None:
+        self.counters.fail_handshake(reason)
+        # The gate says more of an unknown key; one that went away says nothing.
+        if reason == "protocol" and self.counters.failed_handshakes[reason] <= 10:
+            _LOG.warning(
+                "refused a connection to %s: no or wrong keys, or not a part of a run",
+                self._endpoint,
+            )
+
     def _answer(self, routing_id: bytes, message: Message) -> None:
         assert self._pump is not None, "called from the pump only"
         frames = encode(Envelope(self._incarnation, message), self._config.max_message_bytes)
@@ -246,6 +286,11 @@ class Hub:
 
     def _on_tick(self) -> None:
         now_s = time.monotonic()
+        for news in self._connections.news() if self._connections is not None else ():
+            if news == ENDED:
+                self.counters.connections_ended += 1
+            elif news != CONNECTED:
+                self._fail_handshake(news)
         for entry in self._entries.values():
             entry.channel.tick(now_s)
 

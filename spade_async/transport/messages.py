@@ -22,6 +22,9 @@ class Message:
     """Base: `reliable` messages are acknowledged and re-sent, others superseded by newer ones."""
 
     reliable: ClassVar[bool] = True
+    to_coordinator: ClassVar[bool] = True
+    """Whether generators and the learner may send it; what comes against its way is refused."""
+    from_coordinator: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class Welcome(Message):
     """Coordinator -> peer: accepted (`error` None) or refused with the reason."""
 
     reliable: ClassVar[bool] = False
+    to_coordinator: ClassVar[bool] = False
+    from_coordinator: ClassVar[bool] = True
     error: str | None = None
     resume: dict[str, Any] = field(default_factory=dict)
     """What the peer needs to start: {"branch", "step", "checkpoint", "keep_checkpoints"}."""
@@ -58,6 +63,8 @@ class Credit(Message):
 class DesignTask(Message):
     """Coordinator -> generator: write, validate and hint one environment. Re-issued if lost."""
 
+    to_coordinator: ClassVar[bool] = False
+    from_coordinator: ClassVar[bool] = True
     task_id: str
     group_id: str
     min_version: int
@@ -101,6 +108,8 @@ class DesignResult(Message):
 class PlayTask(Message):
     """Coordinator -> generator: play one environment on these seeds in one arm."""
 
+    to_coordinator: ClassVar[bool] = False
+    from_coordinator: ClassVar[bool] = True
     task_id: str
     group_id: str
     environment_id: str
@@ -158,6 +167,8 @@ class TrainingBatch(Message):
     Example: two samples of 3 and 2 tokens give ``offsets == [0, 3, 5]`` and arrays of length 5.
     """
 
+    to_coordinator: ClassVar[bool] = False
+    from_coordinator: ClassVar[bool] = True
     branch: int
     step: int
     """The step this batch produces: weights (branch, step - 1) become (branch, step)."""
@@ -206,6 +217,7 @@ class StepReport(Message):
 class WeightsPublished(Message):
     """Learner (through the coordinator, after its commit) -> generators. Newer supersedes."""
 
+    from_coordinator: ClassVar[bool] = True
     version: int
     """Packed `PolicyVersion`."""
     location: str
@@ -255,6 +267,8 @@ class ProcessFailed(Message):
 class Stop(Message):
     """Coordinator -> all: finish what is running (`finish`) or leave at once, then exit 0."""
 
+    to_coordinator: ClassVar[bool] = False
+    from_coordinator: ClassVar[bool] = True
     reason: str
     finish: bool
 

@@ -11,23 +11,26 @@ import asyncio
 import contextlib
 import logging
 import time
+from dataclasses import replace
 
 import zmq
-import zmq.utils.monitor
 
 from spade_async.config.schema import LinkConfig
 from spade_async.errors import TransportError
+from spade_async.transport.block import Buffer
 from spade_async.transport.channel import Channel, Received
 from spade_async.transport.codec import FrameError, decode
 from spade_async.transport.counters import LinkCounters
 from spade_async.transport.endpoint import check_endpoint
 from spade_async.transport.inbox import Inbox
-from spade_async.transport.messages import Hello, Message, Welcome
+from spade_async.transport.messages import Heartbeat, Hello, Message, Welcome
 from spade_async.transport.pump import Pump
+from spade_async.transport.sockets import CONNECTED, ENDED, Connections, Context, dealer
 
 _LOG = logging.getLogger(__name__)
 _HELLO_AGAIN_S = 1.0
-_HIGH_WATER = 10_000
+_MOST_FAILURES = 4
+"""Connections in a row that end in the handshake before we say that the keys do not fit."""
 _LINGER_MS = 200
 """Lets the last acknowledgements out; everything else was flushed before."""
 
@@ -37,7 +40,7 @@ class Peer:
 
     def __init__(self, endpoint: str, hello: Hello, config: LinkConfig) -> None:
         """Use `connect`."""
-        check_endpoint(endpoint)
+        check_endpoint(endpoint, has_keys=config.keys is not None)
         self.welcome = Welcome(error="not welcomed yet")
         self.counters = LinkCounters()
         self._endpoint = endpoint
@@ -48,19 +51,20 @@ class Peer:
         self._welcomed: asyncio.Future[Welcome] = self._loop.create_future()
         self._inbox = Inbox("link to the coordinator")
         self._channel = Channel(hello.incarnation, "coordinator", config, self.counters, self._wake)
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.ROUTING_ID, f"{hello.name}-{hello.incarnation}".encode())
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, config.max_message_bytes)
-        socket.setsockopt(zmq.SNDHWM, _HIGH_WATER)
-        socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
-        socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        self._num_connections = 0
+        self._has_keys = config.keys is not None
+        self._context: Context = zmq.Context()
+        routing_id = f"{hello.name}-{hello.incarnation}".encode()
+        try:
+            socket = dealer(self._context, endpoint, config, routing_id)
+        except TransportError:
+            self._context.term()
+            raise
+        self._connections = Connections(socket)
+        self._num_connections = self._num_failures = 0
         socket.connect(endpoint)
-        self._pump: Pump | None = Pump(socket, self._on_parts, self._flush, self._on_tick)
+        self._pump: Pump | None = Pump(
+            socket, self._on_parts, self._flush, self._on_tick, self.counters
+        )
 
     @classmethod
     async def connect(
@@ -69,7 +73,8 @@ class Peer:
         """Connect, say Hello and wait for Welcome.
 
         Raises:
-            TransportError: refused (with the coordinator's reason) or no answer in `timeout_s`.
+            TransportError: refused (with the coordinator's reason), keys that are missing,
+                malformed or not those of the coordinator (within seconds), or no answer in time.
         """
         peer = cls(endpoint, hello, config)
         try:
@@ -86,7 +91,10 @@ class Peer:
         self._channel.send(message, time.monotonic())
 
     def post(self, message: Message) -> None:
-        """`send` from any thread (heartbeats); silently ignored once closed."""
+        """`send` from any thread (heartbeats); silently ignored once closed.
+
+        A `Heartbeat` takes the figures of this end along (`figures`).
+        """
         # The loop is closed at the very end of a process: nobody is left to tell.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._post, message)
@@ -104,6 +112,14 @@ class Peer:
         """Reliable messages sent and not acknowledged yet."""
         return self._channel.num_unacknowledged
 
+    def figures(self) -> dict[str, float]:
+        """Counters of this end for a heartbeat, e.g. {"link_resent": 0.0, "link_busy_s": 0.2}."""
+        found = {f"link_{name}": value for name, value in self.counters.as_metrics().items()}
+        found["link_unacknowledged"] = float(self._channel.num_unacknowledged)
+        oldest_s = self._channel.oldest_unacknowledged_s(time.monotonic())
+        found["link_oldest_unacknowledged_s"] = oldest_s
+        return found
+
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything reliable is acknowledged; False when time is up."""
         deadline_s = time.monotonic() + timeout_s
@@ -119,10 +135,9 @@ class Peer:
             return
         self.counters.lost += self._channel.num_unacknowledged
         pump = self._pump
-        pump.socket.disable_monitor()
+        self._connections.close()
         pump.close(linger_ms=_LINGER_MS)
         self._pump = None
-        self._monitor.close(linger=0)
         self._context.term()
         self._inbox.close()
 
@@ -147,12 +162,15 @@ class Peer:
 
     def _post(self, message: Message) -> None:
         if self._pump is not None:
+            if isinstance(message, Heartbeat):
+                message = replace(message, metrics=message.metrics | self.figures())
             try:
                 self._channel.send(message, time.monotonic())
             except TransportError:
                 _LOG.exception("a posted message was not sent")
 
-    def _on_parts(self, parts: list[bytes]) -> None:
+    def _on_parts(self, parts: list[Buffer]) -> None:
+        self.counters.frames_in += 1
         self.counters.bytes_in += sum(map(len, parts))
         try:
             envelope = decode(parts, self._max_bytes)
@@ -161,10 +179,15 @@ class Peer:
             if error.code == "schema" and not self._welcomed.done():
                 self._welcomed.set_result(Welcome(error=str(error)))
             return
-        if isinstance(envelope.message, Welcome):
+        message = envelope.message
+        if message is not None and not message.from_coordinator:
+            self._refuse("direction", f"{type(message).__name__} is never sent by the coordinator")
+            return
+        if isinstance(message, Welcome):
+            self.counters.control += 1
             if not self._welcomed.done():
                 self._hub_incarnation = envelope.sender
-                self._welcomed.set_result(envelope.message)
+                self._welcomed.set_result(message)
             return
         if envelope.sender != self._hub_incarnation:
             self._refuse("other_incarnation", f"coordinator {envelope.sender[:64]!r}")
@@ -189,14 +212,38 @@ class Peer:
 
     def _watch_connection(self) -> None:
         """After a reconnection say Hello again and repeat what is not acknowledged."""
-        while self._monitor.poll(0):
-            zmq.utils.monitor.recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            self._num_connections += 1
-            if self._num_connections > 1:
-                _LOG.info("the link to the coordinator was made again")
-                now_s = time.monotonic()
-                self._channel.send(self._hello, now_s)
-                self._channel.reconnect(now_s)
+        for news in self._connections.news():
+            if news == ENDED:
+                self.counters.connections_ended += 1
+            elif news != CONNECTED:
+                self._on_failed_handshake(news)
+            else:
+                self._num_failures = 0
+                self._num_connections += 1
+                if self._num_connections > 1:
+                    _LOG.info("the link to the coordinator was made again")
+                    now_s = time.monotonic()
+                    self._channel.send(self._hello, now_s)
+                    self._channel.reconnect(now_s)
+
+    def _on_failed_handshake(self, reason: str) -> None:
+        self.counters.fail_handshake(reason)
+        self._num_failures += 1
+        is_sure = reason != "gone" or self._num_failures >= _MOST_FAILURES
+        if not is_sure or self._welcomed.done():
+            return
+        if reason == "key":
+            why = "it does not know our key: add the public key of client.key to its server.key"
+        elif not self._has_keys:
+            why = "it asks for keys: set link.keys to the folder that holds client.key"
+        elif reason == "protocol":
+            why = "it has no keys: set link.keys on its side, or leave it out on both"
+        else:
+            why = "the server key in client.key is not its own: copy client.key from its machine"
+        # Raised by whoever waits in `connect`.
+        self._welcomed.set_exception(
+            TransportError(f"the coordinator at {self._endpoint} lets us not in: {why}")
+        )
 
     def _flush(self) -> None:
         pump = self._pump

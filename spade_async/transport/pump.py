@@ -2,18 +2,27 @@
 
 Nothing here is awaited, so no receive can be cancelled half-way (cancelled receives lose messages).
 ZeroMQ's descriptor is edge-triggered: it is only a hint, so after every round the socket itself is
-asked whether there is more.
+asked whether there is more. A ZeroMQ socket belongs to one thread: waking the pump from another one
+raises at once (`Peer.post` is the way in from there).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import get_ident
+from time import thread_time
 
 import zmq
 
+from spade_async.errors import TransportError
+from spade_async.transport.block import Buffer
+from spade_async.transport.counters import LinkCounters
+
 _ROUND = 128
 """Messages taken before other callbacks of the loop get their turn."""
+_COPY_BYTES = 1 << 16
+"""Smaller frames are copied out of ZeroMQ's memory; larger ones are read where they lie."""
 _TICK_S = 0.1
 
 
@@ -23,16 +32,22 @@ class Pump:
     def __init__(
         self,
         socket: zmq.Socket[bytes],
-        on_parts: Callable[[list[bytes]], None],
+        on_parts: Callable[[list[Buffer]], None],
         flush: Callable[[], None],
         on_tick: Callable[[], None],
+        counters: LinkCounters,
+        most_parts: int = 4,
     ) -> None:
         """Take the socket over. None of the three callbacks may raise.
 
         `on_parts` gets each incoming message, `flush` hands everything queued to the socket,
-        `on_tick` comes ten times a second.
+        `on_tick` comes ten times a second. Of a message with more than `most_parts` parts the rest
+        is dropped unseen; 4 is one more than any message of the link has, routing id included.
         """
+        self._most_parts = most_parts
         self.socket = socket
+        self._counters = counters
+        self._thread = get_ident()
         self._on_parts = on_parts
         self._flush = flush
         self._on_tick = on_tick
@@ -45,7 +60,15 @@ class Pump:
         self.wake()
 
     def wake(self) -> None:
-        """Run a round soon; cheap to call often."""
+        """Run a round soon; cheap to call often.
+
+        Raises:
+            TransportError: called from a thread that is not the event loop's.
+        """
+        if get_ident() != self._thread:
+            raise TransportError(
+                "the link was used from a second thread: only Peer.post may be called from there"
+            )
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
             self._loop.call_soon(self._round)
@@ -69,13 +92,27 @@ class Pump:
         self._is_scheduled = False
         if self._is_closed:
             return
+        start_s = thread_time()
         self._flush()
         for _ in range(_ROUND):
             try:
-                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+                parts = self._take()
             except zmq.Again:
                 break
             self._on_parts(parts)
         # Flushing and receiving can both swallow the edge of the descriptor; asking is exact.
         if int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self.wake()
+        self._counters.busy_s += thread_time() - start_s
+
+    def _take(self) -> list[Buffer]:
+        """One message: ZeroMQ delivers all of its parts or none. Raises zmq.Again for none."""
+        socket = self.socket
+        parts: list[Buffer] = [socket.recv(zmq.NOBLOCK)]
+        has_more = bool(socket.getsockopt(zmq.RCVMORE))
+        while has_more:
+            frame = socket.recv(zmq.NOBLOCK, copy=False)
+            has_more = frame.more
+            if len(parts) < self._most_parts:
+                parts.append(frame.bytes if len(frame) < _COPY_BYTES else frame.buffer)
+        return parts

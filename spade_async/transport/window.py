@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from spade_async.transport.codec import MAX_RANGES, Frames
 
-_MAX_AHEAD = 1 << 20
+_MAX_AHEAD = 1 << 16
 """A sequence number further ahead than this is refused: it would only fill our memory."""
 _MAX_BACKOFF = 12.0
 """Largest multiple of the first resend delay."""

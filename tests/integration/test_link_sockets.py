@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from spade_async.transport.messages import (
     Heartbeat,
     Hello,
     Message,
-    Stop,
+    WeightsPublished,
     Welcome,
 )
 
@@ -38,8 +39,9 @@ def hello(name: str = "gen-0", incarnation: str = "aaaa") -> Hello:
     return Hello(name=name, incarnation=incarnation, pid=1)
 
 
-def stop(number: int) -> Message:
-    return Stop(reason=str(number), finish=False)
+def note(number: int) -> Message:
+    """A reliable message that may travel both ways."""
+    return WeightsPublished(version=number, location="", digest="")
 
 
 @asynccontextmanager
@@ -79,7 +81,7 @@ def test_a_thousand_messages_both_ways_with_late_acknowledgements_in_any_order()
         while len(numbers) < 1000 or waiting:
             received = end.receive_nowait()
             if received is not None:
-                numbers.append(int(received.message.reason))
+                numbers.append(received.message.version)
                 waiting.append(received)
                 if len(waiting) < 50 and len(numbers) < 1000:
                     continue
@@ -96,8 +98,8 @@ def test_a_thousand_messages_both_ways_with_late_acknowledgements_in_any_order()
         async with hub_at() as hub:
             peer = await join(hub, hello())
             for number in range(1000):
-                await peer.send(stop(number))
-                await hub.send("gen-0", stop(number))
+                await peer.send(note(number))
+                await hub.send("gen-0", note(number))
             at_hub, at_peer = await asyncio.gather(take(hub, 1), take(peer, 2))
             assert sorted(at_hub) == sorted(at_peer) == list(range(1000))
             assert await peer.flush(10)
@@ -115,7 +117,7 @@ def test_a_message_is_sent_again_until_acknowledged_and_delivered_once():
     async def body() -> None:
         async with hub_at() as hub:
             peer = await join(hub, hello())
-            await peer.send(stop(1))
+            await peer.send(note(1))
             received = await hub.receive()
             assert not await peer.flush(0.1)
             await until(lambda: peer.counters.resent >= 2)
@@ -137,14 +139,14 @@ def test_cancelled_receives_lose_nothing():
 
             async def send() -> None:
                 for number in range(300):
-                    await peer.send(stop(number))
+                    await peer.send(note(number))
                     await asyncio.sleep(rng.random() * 0.002)
 
             sending = asyncio.create_task(send())
             while len(got) < 300:
                 with contextlib.suppress(TimeoutError):
                     received = await asyncio.wait_for(hub.receive(), rng.random() * 0.002)
-                    got.append(int(received.message.reason))
+                    got.append(received.message.version)
                     received.ack()
             await sending
             assert sorted(got) == list(range(300))
@@ -204,14 +206,14 @@ def test_a_cut_connection_is_made_again_and_nothing_is_lost_or_doubled():
             async def take(end: Hub | Peer, into: list[int]) -> None:
                 while True:
                     received: Received = await end.receive()
-                    into.append(int(received.message.reason))
+                    into.append(received.message.version)
                     received.ack()
 
             takers = [asyncio.create_task(take(hub, at_hub))]
             takers.append(asyncio.create_task(take(peer, at_peer)))
             for number in range(400):
-                await peer.send(stop(number))
-                await hub.send("gen-0", stop(number))
+                await peer.send(note(number))
+                await hub.send("gen-0", note(number))
                 if number % 100 == 50:
                     await asyncio.sleep(0.02)
                     wire.cut()
@@ -233,26 +235,26 @@ def test_work_of_a_dead_incarnation_stays_readable_and_is_not_mixed_with_the_new
     async def body() -> None:
         async with hub_at() as hub:
             old = await join(hub, hello())
-            await hub.send("gen-0", stop(1))
+            await hub.send("gen-0", note(1))
             (await old.receive()).ack()
             await until(lambda: hub.peers()["gen-0"].unacknowledged == 0)
-            await hub.send("gen-0", stop(2))
+            await hub.send("gen-0", note(2))
             await old.receive()
             await old.close()
             # Sending to a peer that is away is no error: it is kept.
-            await hub.send("gen-0", stop(3))
+            await hub.send("gen-0", note(3))
             await until(lambda: hub.counters.unreachable > 0)
-            assert [m.reason for m in hub.unacknowledged("gen-0")] == ["2", "3"]
+            assert [m.version for m in hub.unacknowledged("gen-0")] == [2, 3]
             new = await join(hub, hello(incarnation="bbbb"))
             assert hub.peers()["gen-0"].incarnation == "bbbb"
             assert hub.unacknowledged("gen-0") == []
-            assert [m.reason for m in hub.take_orphans("gen-0")] == ["2", "3"]
+            assert [m.version for m in hub.take_orphans("gen-0")] == [2, 3]
             assert hub.take_orphans("gen-0") == []
-            await hub.send("gen-0", stop(4))
-            assert (await new.receive()).message == stop(4)
+            await hub.send("gen-0", note(4))
+            assert (await new.receive()).message == note(4)
             hub.forget("gen-0")
             with pytest.raises(TransportError, match="never connected"):
-                await hub.send("gen-0", stop(5))
+                await hub.send("gen-0", note(5))
             await new.close()
 
     run(body())
@@ -311,8 +313,8 @@ def test_hostile_frames_are_counted_and_the_hub_goes_on():
             peer = await join(hub, hello())
             await until(lambda: sum(hub.counters.refused.values()) == 4)
             assert set(hub.counters.refused) == {"frames", "checksum"}
-            await peer.send(stop(1))
-            assert (await hub.receive()).message == stop(1)
+            await peer.send(note(1))
+            assert (await hub.receive()).message == note(1)
             stranger.close(linger=0)
             context.term()
             await peer.close()
@@ -328,7 +330,10 @@ def test_messages_of_any_thread_arrive_and_arrays_are_kept():
                 name="gen-0", state="idle", waits_for="", progress=1, oldest_wait_s=0.0, metrics={}
             )
             await asyncio.to_thread(peer.post, beat)
-            assert (await hub.receive()).message == beat
+            heard = (await hub.receive()).message
+            # The figures of the sending end come along.
+            assert heard.metrics["link_unacknowledged"] == heard.metrics["link_resent"] == 0.0
+            assert dataclasses.replace(heard, metrics={}) == beat
             result = EpisodeResult(
                 task_id="t", group_id="g", environment_id="e", arm="no_hint", index=0, seed=1,
                 purpose="train", outcome="finished", detail="", episode_return=1.0,
@@ -365,7 +370,7 @@ def test_close_waits_for_the_last_acknowledgement():
             await peer.close()
 
         leaving = asyncio.create_task(leave())
-        await hub.send("gen-0", stop(1))
+        await hub.send("gen-0", note(1))
         await hub.close(timeout_s=10)
         assert hub.peers()["gen-0"].unacknowledged == 0
         await leaving

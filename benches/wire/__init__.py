@@ -1,0 +1,1 @@
+"""What the benches and tests of the link share: messages, hostile frames, bad networks, hosts."""
