@@ -49,6 +49,7 @@ def build_report(run_dir: Path) -> dict[str, Any]:
             return None if value is None else float(value)
 
         return {
+            "scripted": config.is_scripted,
             "wall_seconds": cost["wall_seconds"],
             "cpu_seconds": cost["cpu_seconds"],
             "warm_start_seconds": cost["warm_start_seconds"],

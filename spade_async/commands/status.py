@@ -53,6 +53,7 @@ def as_json(status: RunStatus) -> dict[str, Any]:
         "limited_by": status.limited_by,
         "alerts": [alert.model_dump() for alert in status.alerts],
         "failure": status.failure,
+        "scripted": status.is_scripted,
         "updated_unix_s": status.updated_unix_s,
     }
 

@@ -6,20 +6,16 @@ a TOML file (with ``extends``), then dotted ``--set`` overrides (see `load.py`).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spade_async.config import link_address
+from spade_async.config.scripted import ScriptedConfig
+from spade_async.config.section import Section, Share
 
-
-class Section(BaseModel):
-    """Base of all sections: frozen, strict about names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+SCRIPTED_DOMAIN = "spade_async.engine.scripted_domain"
+"""Domain of a run whose engine is scripted."""
 
 
 class RunConfig(Section):
@@ -56,7 +52,8 @@ class GroundingConfig(Section):
     """Corpus and memory that condition the designer."""
 
     corpus: str = "stdlib-docstrings"
-    """"stdlib-docstrings", or a JSON-lines file with `text` per line."""
+    """"stdlib-docstrings", or a JSON-lines file with `text` per line ("scripted": eight documents
+    that say nothing)."""
     max_document_words: int = Field(200, ge=10, le=20_000)
     memory_capacity: int = Field(200, ge=0, le=10_000_000)
     num_exemplars: int = Field(2, ge=0, le=16)
@@ -135,6 +132,7 @@ class EngineConfig(Section):
     """Token generation."""
 
     kind: Literal["builtin", "vllm", "scripted"] = "builtin"
+    """"scripted" has no model: see the section [scripted]."""
     slots: int = Field(64, ge=1, le=4096)
     """Requests decoded together."""
     prefill_tokens: int = Field(4096, ge=16, le=1_048_576)
@@ -186,6 +184,8 @@ class SandboxConfig(Section):
 class LearnerConfig(Section):
     """The GRPO update."""
 
+    kind: Literal["torch", "scripted"] = "torch"
+    """"scripted" trains nothing: it stands in for a learner in tests and benches."""
     lr: float = Field(1e-4, ge=0.0, le=1.0)
     warmup_steps: int = Field(5, ge=0, le=1_000_000)
     weight_decay: float = Field(0.0, ge=0.0, le=1.0)
@@ -281,6 +281,12 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     link: LinkConfig = LinkConfig()
+    scripted: ScriptedConfig = ScriptedConfig()
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether nothing is sampled from a model and nothing is trained."""
+        return self.engine.kind == "scripted"
 
     @model_validator(mode="after")
     def _cross_field(self) -> Self:
@@ -306,9 +312,45 @@ class Config(Section):
                 'delete and send whatever this user can. Use "native" or "nsjail", or spell out '
                 "sandbox.allow_unsafe=true"
             )
+        problem = _scripted_problem(self)
+        if problem is not None:
+            raise ValueError(problem)
         if self.regret.out_of_reach_at >= self.regret.mastered_at:
             raise ValueError(
                 f"regret.out_of_reach_at={self.regret.out_of_reach_at} must be below "
                 f"regret.mastered_at={self.regret.mastered_at}"
             )
         return self
+
+
+def _scripted_problem(config: Config) -> str | None:
+    """What is wrong with the use of the scripted parts, or None."""
+    engine, learner = config.engine.kind, config.learner.kind
+    if (engine == "scripted") != (learner == "scripted"):
+        return (
+            f'engine.kind="{engine}" and learner.kind="{learner}": a scripted engine has no model '
+            "to train, a scripted learner makes no weights to sample from; set both, or neither"
+        )
+    if engine == "scripted":
+        if config.domain.hook != SCRIPTED_DOMAIN:
+            return (
+                f'engine.kind="scripted" says only programs of its own, domain.hook='
+                f'"{config.domain.hook}" does not know them: set domain.hook="{SCRIPTED_DOMAIN}"'
+            )
+        if config.scripted.turns > config.agent.max_turns:
+            return (
+                f"scripted.turns={config.scripted.turns} is more than agent.max_turns="
+                f"{config.agent.max_turns}: no design would be valid"
+            )
+        return None
+    changed = [
+        f"scripted.{name}"
+        for name, value in config.scripted
+        if value != getattr(ScriptedConfig(), name)
+    ]
+    if changed:
+        return (
+            f'{changed[0]} is set but engine.kind="{engine}": the section [scripted] is for '
+            'engine.kind="scripted" and learner.kind="scripted"'
+        )
+    return None

@@ -331,6 +331,8 @@ def flat(config: Config) -> dict[str, object]:
     """Every key of the configuration, dotted, for the HPARAMS tab."""
     found: dict[str, object] = {}
     for section, values in config.model_dump(by_alias=True).items():
+        if section == "scripted" and not config.is_scripted:
+            continue
         found |= {f"{section}.{key}": value for key, value in values.items()}
     return found
 

@@ -37,10 +37,12 @@ class Watch:
 
     def heartbeat(self, beat: Heartbeat) -> None:
         """Keep the newest word of a part; totals of idle and busy time go to the counters."""
+        config = self._core.config
         before = self._beats.get(beat.name)
         self._beats[beat.name] = beat
         self._silence.heard(beat.name)
-        if beat.metrics.get("jail_full") == 0.0 and not self._told_level:
+        is_jailed = not config.is_scripted or config.scripted.jail
+        if is_jailed and beat.metrics.get("jail_full") == 0.0 and not self._told_level:
             self._told_level = True
             self._core.alert("the jail runs below its full level", kind="jail_level")
         if not beat.name.startswith("gen-"):
@@ -156,4 +158,5 @@ class Watch:
             metrics=metrics,
             updated_unix_s=time.time(),
             failure=self.failure,
+            is_scripted=core.config.is_scripted,
         )

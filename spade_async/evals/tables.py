@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spade_async.evals.figures import VALIDITY_WINDOW
+from spade_async.telemetry.status import SCRIPTED_NOTE
 
 WITHIN_NOISE = "within noise"
 _UNKNOWN = "-"
@@ -111,6 +112,8 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
 
 def _notes(report: Mapping[str, Any]) -> list[RenderableType]:
     notes: list[RenderableType] = [Text(f"! {alert}", style="yellow") for alert in report["alerts"]]
+    if report["scripted"]:
+        notes.insert(0, Text(SCRIPTED_NOTE, style="yellow"))
     if any(verdict(row) == WITHIN_NOISE for row in report["held_out"]):
         notes.append(
             Text("within noise: the difference is at most two standard errors of it.", style="dim")

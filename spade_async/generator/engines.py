@@ -1,4 +1,4 @@
-"""Makes the engine and the codec that the configuration names."""
+"""Makes the engine, the codec and the jail that the configuration names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ from pathlib import Path
 from spade_async.agent.prompt import TokenCodec
 from spade_async.config.schema import Config
 from spade_async.engine.protocol import Engine
+from spade_async.engine.scripted_codec import ScriptedCodec
+from spade_async.engine.scripted_jail import ScriptedJail
+from spade_async.engine.scripted_paced import PacedEngine
+from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError
+from spade_async.sandbox import Pool
 
 
-def make_tokens(folder: Path) -> TokenCodec:
+def make_jail(config: Config) -> Pool | ScriptedJail:
+    """The jail, not started yet; a scripted run may have one that runs nothing."""
+    policy = sandbox_policy(config)
+    if config.is_scripted and not config.scripted.jail:
+        return ScriptedJail(policy)
+    return Pool(policy)
+
+
+def make_tokens(config: Config, folder: Path) -> TokenCodec:
     """The codec of the model's tokenizer and chat template."""
+    if config.is_scripted:
+        return ScriptedCodec()
     from spade_async.engine.tokens import ChatTokens
 
     return ChatTokens.from_folder(folder)
@@ -24,6 +39,8 @@ async def make_engine(config: Config, folder: Path) -> Engine:
         ConfigError: this kind cannot run a training.
     """
     kind = config.engine.kind
+    if kind == "scripted":
+        return PacedEngine(config.scripted, slots=config.engine.slots)
     if kind != "builtin":
         raise ConfigError(
             f'engine.kind={kind!r} cannot generate in a run yet: set engine.kind="builtin"'

@@ -17,11 +17,12 @@ from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.domain import load_domain
-from spade_async.environment.jail_policy import sandbox_policy
+from spade_async.engine.scripted_jail import ScriptedJail
 from spade_async.errors import ConfigError, SpadeError
 from spade_async.generator.context import GeneratorContext
-from spade_async.generator.engines import make_engine, make_tokens
+from spade_async.generator.engines import make_engine, make_jail, make_tokens
 from spade_async.generator.jail_figures import level_text, write_record
+from spade_async.generator.lossy_peer import LossyPeer
 from spade_async.generator.serve import Generator
 from spade_async.sandbox import Pool
 from spade_async.telemetry import logs
@@ -73,19 +74,23 @@ async def _main(run_dir: Path, name: str, endpoint: str) -> int:
             os._exit(0)
         peer, (player, pool) = starting.result()
         stack.push_async_callback(peer.close)
-        generator = Generator(name, GeneratorContext(config, player), pool, peer, leave)
+        link: Any = peer
+        if config.scripted.swallow_share > 0:
+            link = LossyPeer(peer, config.scripted.swallow_share, config.run.seed)
+        generator = Generator(name, GeneratorContext(config, player), pool, link, leave)
         return await generator.serve()
 
 
 async def _player(
     config: Config, folder: Path, record: Path, stack: AsyncExitStack
-) -> tuple[Player, Pool]:
+) -> tuple[Player, Pool | ScriptedJail]:
     """Start jail, codec and engine; the stack closes them. What confines goes to `record`."""
-    pool = await stack.enter_async_context(Pool(sandbox_policy(config)))
+    pool = make_jail(config)
+    await stack.enter_async_context(pool)
     log.info("jail: %s", level_text(pool.capabilities))
     write_record(record, pool.policy, pool.capabilities)
     domain = load_domain(config.domain.hook)
-    tokens = await asyncio.to_thread(make_tokens, folder)
+    tokens = await asyncio.to_thread(make_tokens, config, folder)
     engine = await make_engine(config, folder)
     stack.push_async_callback(engine.close)
     return Player(engine, tokens, pool, domain), pool

@@ -28,6 +28,7 @@ from spade_async.config.schema import Config
 from spade_async.errors import SpadeError
 from spade_async.learner.progress import Progress, UpdateCancelled
 from spade_async.learner.resume_point import ResumePoint
+from spade_async.learner.scripted import ScriptedLearner
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer, Received
 from spade_async.transport.messages import (
@@ -53,7 +54,8 @@ FLUSH_S = 10.0
 def run(run_dir: Path, name: str, endpoint: str) -> int:
     """Run the learner until it is told to stop; returns the exit status."""
     config = load_resolved(run_dir)
-    _set_up_torch(config.learner.threads)
+    if config.learner.kind == "torch":
+        _set_up_torch(config.learner.threads)
     return asyncio.run(serve_run(config, run_dir, name, endpoint))
 
 
@@ -81,7 +83,7 @@ async def serve_run(config: Config, run_dir: Path, name: str, endpoint: str) -> 
 
 
 class TrainsBatches(Protocol):
-    """The part of `learner.Learner` that the process talks to.
+    """The part of `learner.Learner` that the process talks to; `ScriptedLearner` is one.
 
     Made by `make_learner`; everything is called in the work thread.
     """
@@ -106,6 +108,8 @@ def make_learner(config: Config, run_dir: Path, point: ResumePoint) -> TrainsBat
         WeightsError: model or checkpoint is missing, damaged or of another step.
     """
     store = FileWeightStore(weights_folder(config, run_dir), config.weights.keep)
+    if config.learner.kind == "scripted":
+        return ScriptedLearner(config, run_dir, point, store)
     from spade_async.learner.learner import Learner
 
     return Learner(config, run_dir, point, store)

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from spade_async.telemetry.status import RunStatus
+from spade_async.telemetry.status import SCRIPTED_NOTE, RunStatus
 
 UNKNOWN = "-"
 _MAX_MIX = 6
@@ -22,6 +22,8 @@ _Figures = tuple[tuple[str, str], ...]
 def panel(status: RunStatus) -> RenderableType:
     """The whole live display."""
     body: list[RenderableType] = [_progress(status)]
+    if status.is_scripted:
+        body.append(Text(SCRIPTED_NOTE, style="yellow"))
     if status.metrics:
         body.append(_figures(status))
         body += [Text(line, style="dim") for line in _mixes(status.metrics)]
@@ -43,7 +45,7 @@ def plain_line(status: RunStatus) -> str:
         return f"{status.state}{': ' + waits if waits else ''}"
     metrics = status.metrics
     parts = [
-        f"{status.state} step {status.step}/{status.steps}",
+        f"{status.state} step {status.step}/{status.steps}{' (scripted)' * status.is_scripted}",
         f"validity {share(metrics.get('designer/validity'))}",
         f"regret {number(metrics.get('regret/mean'), 3)}",
         f"solved {share(metrics.get('solve/no_hint'))}"

@@ -19,6 +19,7 @@ from spade_async.config.link_address import IPC
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.engine.scripted_weights import write_model_folder
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
 from spade_async.simulate.startup import bound_lines
@@ -34,6 +35,7 @@ from spade_async.supervisor.watch import RunEnd, watch
 from spade_async.telemetry.silence import sentence
 from spade_async.telemetry.status import (
     ENDED_STATES,
+    SCRIPTED_NOTE,
     ProcessStatus,
     RunStatus,
     read_status,
@@ -95,7 +97,7 @@ def train(
         SpadeError: the run could not start; nothing is lost, one line says what to do.
     """
     config = resolve(config_path, sets)
-    if config.engine.kind != "builtin":
+    if config.engine.kind == "vllm":
         # Known before the model is made, which takes minutes; a resume could not mend it either.
         raise ConfigError(
             f'engine.kind="{config.engine.kind}" cannot generate in a run yet: '
@@ -108,7 +110,7 @@ def train(
     if resume and run_dir is None:
         raise RunFolderError("--resume needs --run-dir: name the run folder to go on with")
     root = (run_dir or _default_folder(config)).absolute()
-    if is_folder(config.model.path):
+    if is_folder(config.model.path) and not config.is_scripted:
         check_model_folder(Path(config.model.path))
     locked = run_folders.take(root, config, resume=resume)
     try:
@@ -143,6 +145,8 @@ def _locked_run(
     display.start()
     try:
         display.say(f"run folder {folder.root}")
+        if config.is_scripted:
+            display.say(SCRIPTED_NOTE)
         display.say(f"curves: tensorboard --logdir {folder.tensorboard}")
         for line in bound_lines(config):
             display.say(line)
@@ -215,6 +219,8 @@ def _ready_model(
     lifeline: Lifeline,
 ) -> Path | None:
     """Folder of the model, checked; None when the user asked to stop while it was made."""
+    if config.is_scripted:
+        return write_model_folder(folder.root / "model")
     if is_folder(config.model.path):
         return Path(config.model.path).resolve()
     progress = ModelProgress(0.0, f"making model {config.model.path!r}")

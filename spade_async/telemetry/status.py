@@ -42,6 +42,14 @@ class RunStatus(BaseModel):
     updated_unix_s: float = 0.0
     failure: str | None = None
     """One line: who, why, what to do."""
+    is_scripted: bool = False
+    """No model: see `SCRIPTED_NOTE`."""
+
+
+SCRIPTED_NOTE = (
+    "scripted run: no model is sampled or trained; its figures say nothing about learning"
+)
+"""What is said wherever figures of such a run are shown."""
 
 
 ENDED_STATES = frozenset({"stopped", "failed", "finished"})

@@ -32,6 +32,7 @@ from spade_async.weights.folder import weights_folder
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "nano.toml"
+SCRIPTED_CONFIG = ROOT / "configs" / "scripted.toml"
 START_LIMIT_S = 90.0
 """Until a run has done its next step; generous, for a busy machine."""
 END_LIMIT_S = 10.0
@@ -102,11 +103,15 @@ def sets(values: dict[str, Any]) -> list[str]:
 class WholeRun:
     """One run folder, started and resumed as often as a test likes."""
 
-    def __init__(self, root: Path, model: Path | str, **values: Any) -> None:
-        """`values` are settings over `SMALL`, "__" for a dot: train__steps=8."""
+    def __init__(self, root: Path, model: Path | str | None, **values: Any) -> None:
+        """`values` are settings over `SMALL`, "__" for a dot: train__steps=8.
+
+        Without a model it is a scripted run, and they are settings over `SCRIPTED_CONFIG`.
+        """
         self.root = root
         self.folder = RunFolder(root)
-        self.values = SMALL | {"model.path": model}
+        self.config = SCRIPTED_CONFIG if model is None else CONFIG
+        self.values = {} if model is None else SMALL | {"model.path": model}
         self.values |= {key.replace("__", "."): value for key, value in values.items()}
         self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
@@ -119,7 +124,7 @@ class WholeRun:
         """Command line of `train`; resumes when the folder has a run."""
         resume = ["--resume"] if self.folder.config.exists() else []
         return [
-            sys.executable, "-m", "spade_async", "train", str(CONFIG), *sets(self.values),
+            sys.executable, "-m", "spade_async", "train", str(self.config), *sets(self.values),
             "--run-dir", str(self.root), *resume,
         ]  # fmt: skip
 
@@ -246,7 +251,7 @@ class WholeRun:
 
 
 @contextlib.contextmanager
-def whole_run(root: Path, model: Path | str, **values: Any) -> Iterator[WholeRun]:
+def whole_run(root: Path, model: Path | str | None, **values: Any) -> Iterator[WholeRun]:
     """A run whose processes are all gone after the block, whatever the test did."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
