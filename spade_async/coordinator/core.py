@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.dispatch import Dispatcher
+from spade_async.coordinator.fruitless import Fruitless
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.state import DesignGroup, PlayGroup
 from spade_async.coordinator.timings import Timings
@@ -20,8 +22,10 @@ from spade_async.grounding.corpus import Corpus
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import Ledger
 from spade_async.telemetry.alerts import Alert, Alerts
-from spade_async.types import RegretEstimate
+from spade_async.types import RegretEstimate, Role
 
+CUT = "ours: cut at async.straggler_s"
+"""Missing reason of a design or an episode that did not come back in time."""
 NEWEST_SHOWN = 2
 """Environments shown as text per learner step."""
 
@@ -41,6 +45,7 @@ class Core:
     memory: Memory
     skeletons: SkeletonWindow
     quota: SkeletonQuota
+    fruitless: Fruitless
     window: StepWindow = field(default_factory=StepWindow)
     timings: Timings = field(default_factory=Timings)
     design_groups: dict[str, DesignGroup] = field(default_factory=dict)
@@ -84,6 +89,19 @@ class Core:
         if alert is not None:
             self._unsaved_alerts.append(alert)
             self.unshown_alerts.append(alert)
+
+    def came_to_nothing(self, role: Role, group_id: str, reasons: Iterable[str | None]) -> None:
+        """A group is missing as a whole: count it, tell of it, end a run of nothing else.
+
+        What was cut or failed by its own program's doing is not counted: others may do better.
+        """
+        self.counters[f"groups_missing_{role}"] += 1
+        ours = [r for r in reasons if r is not None and r.startswith("ours") and r != CUT]
+        if not ours:
+            return
+        told = self.fruitless.came_to_nothing(role, f"{group_id}: {ours[-1]}")
+        if told is not None:
+            self.alert(told, kind="groups_missing")
 
     def min_version(self, birth: int) -> int:
         """Packed version a generator must have loaded for a group of that birth."""

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 
-from spade_async.coordinator.core import Core
+from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import DESIGN, Task
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.state import DesignGroup, DesignMember, MemberState
@@ -21,9 +21,6 @@ from spade_async.transport.messages import DesignResult, DesignTask
 from spade_async.types import Environment, Outcome, Rejection, Role, Stage, TokenTrace
 
 log = logging.getLogger(__name__)
-
-CUT = "ours: cut at async.straggler_s"
-"""Missing reason of a design or an episode that did not come back in time."""
 
 
 class DesignLoop:

@@ -10,8 +10,7 @@ import json
 import logging
 import time
 
-from spade_async.coordinator.core import Core
-from spade_async.coordinator.design import CUT
+from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import PLAY, Task
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.state import (
@@ -251,13 +250,15 @@ class PlayLoop:
         if sum(r is not None for r in play.returns(Arm.NO_HINT)) >= 2:
             play.is_ready = True
             core.schedule.ready(play.group_id)
+            core.fruitless.came_to_something(Role.AGENT)
             core.ledger.set_group_state(play.group_id, "ready")
         else:
             core.schedule.drop(play.group_id)
             core.ledger.set_group_state(play.group_id, "missing")
             alone = [c.sample_id for c in play.cells[Arm.NO_HINT] if c is not None]
             core.ledger.mark_unused(alone, "no baseline: fewer than two episodes of its group")
-            core.counters[f"groups_missing_{Role.AGENT}"] += 1
+            reasons = [c.missing_reason for c in play.cells[Arm.NO_HINT] if c is not None]
+            core.came_to_nothing(Role.AGENT, play.group_id, reasons)
 
 
 def play_group_id(member: DesignMember) -> str:

@@ -33,6 +33,14 @@ class Publisher:
 
     def announce(self, published: WeightsPublished) -> None:
         """The newest committed weights; `pump` sends them when nothing holds them back."""
+        missed = self.newest
+        if missed is not None and missed is not self._sent:
+            step = PolicyVersion.unpack(missed.version).step
+            if self._evaluation.is_due(step):
+                self._core.alert(
+                    f"the evaluation of step {step} is left out: the one before still runs",
+                    kind="evaluation_skipped",
+                )
         self.newest = published
 
     def add_generator(self, name: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from spade_async.coordinator.core import Core
-from spade_async.coordinator.design import CUT
+from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.play import new_play_group, play_group_id
 from spade_async.coordinator.schedule import OpenGroup
 from spade_async.coordinator.state import (

@@ -22,6 +22,7 @@ from spade_async.config.schema import Config
 from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.dispatch import Dispatcher
+from spade_async.coordinator.fruitless import Fruitless
 from spade_async.coordinator.regroup import regroup, restore_schedule
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.versions import VersionBook
@@ -100,6 +101,12 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
         quota=SkeletonQuota(
             limit=designer.plays_per_skeleton,
             window=designer.groups_per_step * designer.group_size,
+        ),
+        fruitless=Fruitless(
+            {
+                Role.DESIGNER: (designer_bound + 1) * designer.groups_per_step,
+                Role.AGENT: (agent_bound + 1) * agent.groups_per_step,
+            }
         ),
     )
 

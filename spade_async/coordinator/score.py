@@ -115,11 +115,13 @@ class Scorer:
         core = self._core
         if sum(m.reward is not None for m in group.members) >= 2:
             core.schedule.ready(group.group_id)
+            core.fruitless.came_to_something(Role.DESIGNER)
             core.ledger.set_group_state(group.group_id, "ready")
         else:
             core.schedule.drop(group.group_id)
             core.ledger.set_group_state(group.group_id, "missing")
             alone = [m.sample_id for m in group.members if m.reward is not None]
             core.ledger.mark_unused(alone, "no baseline: fewer than two paid designs of its group")
-            core.counters[f"groups_missing_{Role.DESIGNER}"] += 1
             del core.design_groups[group.group_id]
+            reasons = [m.missing_reason for m in group.members]
+            core.came_to_nothing(Role.DESIGNER, group.group_id, reasons)

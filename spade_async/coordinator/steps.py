@@ -92,6 +92,7 @@ class StepLoop:
             core.save_state()
         core.versions.add(version, ordinal)
         core.schedule.step_finished(ordinal)
+        core.fruitless.step_made()
         self._release(plan.group_ids)
         self._tensorboard.scalars(report.step, metrics)
         self._show(report.step)

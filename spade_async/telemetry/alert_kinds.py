@@ -46,5 +46,13 @@ KINDS: dict[str, AlertKind] = {
         "The run folder needs more than run.disk_budget and nothing more may be removed.",
         "raise run.disk_budget or lower checkpoint.keep",
     ),
+    "groups_missing": AlertKind(
+        "One group after the other is missing by our own fault; the reason of the last is told.",
+        "mend what the reason names; the run ends by itself when no step is made any more",
+    ),
+    "evaluation_skipped": AlertKind(
+        "An evaluation was due while the one before still ran: that step is not scored.",
+        "raise eval.every or lower eval.instances_per_level",
+    ),
     "other": AlertKind("Anything else.", ""),
 }

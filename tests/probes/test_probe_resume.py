@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spade_async.coordinator.design import CUT
+from spade_async.coordinator.core import CUT
 from spade_async.coordinator.process import Coordinator
 from spade_async.transport import messages as m
 from spade_async.types import Arm
@@ -40,16 +40,16 @@ def cut_ids(coordinator: Coordinator) -> list[str]:
 
 
 def test_what_was_cut_is_not_asked_for_again_after_a_resume(tmp_path: Path) -> None:
-    run = ProbeRun(tmp_path / "run", train={"steps": 30})
+    run = ProbeRun(tmp_path / "run", train={"steps": 20})
     killed = run.go(
         FaultyGenerator(loses_some_episodes, missing=0.0),
         dies_when=lambda coordinator: len(cut_ids(coordinator)) > 0,
     )
     was_cut = cut_ids(killed)
-    assert 0 < len(run.batches) < 30
+    assert 0 < len(run.batches) < 20
     generator = FaultyGenerator(missing=0.0)
     run.go(generator)
-    assert [b.step for b in run.batches][-1] == 30
+    assert [b.step for b in run.batches][-1] == 20
     run.check()
     trained = {s for batch in run.batches for s in batch.sample_ids}
     for sample_id in was_cut:

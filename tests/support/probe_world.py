@@ -13,11 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.process import Coordinator
 from spade_async.ledger import LedgerReader
 from spade_async.transport import messages as m
+from spade_async.transport.hub import Received
 from tests.support.fake_hub import Answer, FakeHub, ProcessDied
 from tests.support.scripted_run import ScriptedGenerator, ScriptedLearner, hello
 
@@ -26,14 +29,15 @@ LIMIT_S = 10.0
 
 
 def probe_config(**overrides: Any) -> Config:
-    """A small run of scripted parts; what is late is cut after a quarter of a second."""
+    """A small run of scripted parts; what is late is cut after 1.5 s."""
     data: dict[str, Any] = {
+        "domain": {"hook": "tests.support.probe_domain"},
         "train": {"steps": 6},
         "designer": {"group_size": 4, "groups_per_step": 2},
         "agent": {"seeds_per_environment": 4, "groups_per_step": 10},
         "eval": {"every": 1000, "instances_per_level": 4},
         "grounding": {"max_document_words": 30},
-        "async": {"straggler_s": 0.25},
+        "async": {"straggler_s": 1.5},
     }
     for key, value in overrides.items():
         data[key] = {**data.get(key, {}), **value}
@@ -60,14 +64,18 @@ class FaultyGenerator(ScriptedGenerator):
 
 
 class ProbeHub(FakeHub):
-    """Dies when a probe says so, not only after a number of deliveries."""
+    """Dies when a probe says so; a run that goes on for ever fails the probe."""
 
     dies_when: Callable[[Coordinator], bool] = staticmethod(lambda coordinator: False)
     coordinator: Coordinator | None = None
+    deadline_s = float("inf")
 
-    def receive_nowait(self) -> Any:
+    def receive_nowait(self) -> Received | None:
         if self.coordinator is not None and self.dies_when(self.coordinator):
             raise ProcessDied
+        # Not by cancelling: a loop that is never idle would not notice.
+        if time.monotonic() > self.deadline_s:
+            pytest.fail(f"still runs: {self.coordinator and self.coordinator.core.waits_for}")
         return super().receive_nowait()
 
 
@@ -78,6 +86,10 @@ class ProbeRun:
         root.mkdir()
         self.folder = RunFolder(root)
         self.folder.info.write_text(json.dumps({"model_folder": "m"}))
+        # Ten documents: the data end in every probe, and nothing slow is read.
+        corpus = root.parent / "corpus.jsonl"
+        corpus.write_text("".join(json.dumps({"text": f"document {i}"}) + "\n" for i in range(10)))
+        overrides["grounding"] = {"corpus": str(corpus), **overrides.get("grounding", {})}
         self.config = probe_config(**overrides)
         self.batches: list[m.TrainingBatch] = []
         self.seconds = 0.0
@@ -97,7 +109,10 @@ class ProbeRun:
         hub = ProbeHub({"learner": learner, "gen-0": generator or FaultyGenerator()}, seed)
         began_s = time.monotonic()
         try:
-            return asyncio.run(asyncio.wait_for(self._run(hub, dies_when, credit), limit_s))
+            hub.deadline_s = began_s + limit_s
+            return asyncio.run(
+                asyncio.wait_for(self._run(hub, dies_when, credit), limit_s + LIMIT_S)
+            )
         finally:
             self.seconds = time.monotonic() - began_s
             self.batches += learner.trained
@@ -110,8 +125,9 @@ class ProbeRun:
         self, hub: ProbeHub, dies_when: Callable[[Coordinator], bool] | None, credit: int
     ) -> Coordinator:
         coordinator = Coordinator(self.config, self.folder, hub)  # type: ignore[arg-type]
+        hub.coordinator = coordinator
         if dies_when is not None:
-            hub.dies_when, hub.coordinator = dies_when, coordinator
+            hub.dies_when = dies_when
         for name in ("learner", "gen-0"):
             hub.say(name, hello(name))
         hub.say("gen-0", m.Credit(tasks=credit))
