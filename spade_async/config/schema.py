@@ -221,6 +221,8 @@ class WeightsConfig(Section):
 
     location: Literal["shared_memory", "run_folder"] = "shared_memory"
     keep: int = Field(3, ge=2, le=100)
+    attest: bool = True
+    """After each swap a generator proves its weights against the learner's own numbers."""
 
 
 class TrainConfig(Section):

@@ -17,6 +17,10 @@ from spade_async.types import PolicyVersion
 log = logging.getLogger(__name__)
 
 
+MOST_BEHIND = 2
+"""A generator that has proven none of so many sets that were sent to it is named as stale."""
+
+
 class Publisher:
     """Which weights each generator has, and which are to come."""
 
@@ -29,7 +33,9 @@ class Publisher:
         self._loaded: dict[str, int | None] = {}
         self._evaluate: PolicyVersion | None = None
         """Version that is to be scored once every generator has it."""
-        self.swap_pause_s: float | None = None
+        self._behind: dict[str, int] = {}
+        """Weight sets sent to a generator since the last one it has proven."""
+        self._newest_load: WeightsLoaded | None = None
 
     def announce(self, published: WeightsPublished) -> None:
         """The newest committed weights; `pump` sends them when nothing holds them back."""
@@ -56,6 +62,7 @@ class Publisher:
             "version": published.version,
             "location": published.location,
             "digest": published.digest,
+            "attestation": published.attestation,
         }
 
     @property
@@ -76,6 +83,9 @@ class Publisher:
             return
         self._mark_sent(self.newest)
         for name in self._loaded:
+            self._behind[name] = self._behind.get(name, 0) + 1
+            if self._behind[name] > MOST_BEHIND:
+                self._name_stale(name)
             await self._hub.send(name, self.newest)
 
     def _mark_sent(self, published: WeightsPublished) -> None:
@@ -90,8 +100,35 @@ class Publisher:
     def _has_eval(self, step: int) -> bool:
         return any(row.version.step == step for row in self._core.ledger.evals())
 
+    def figures(self) -> dict[str, float | None]:
+        """Of the newest swap, by tag."""
+        load = self._newest_load
+        return {
+            "generator/swap_pause_s": None if load is None else load.pause_s,
+            "generator/attest_s": None if load is None else load.attest_s,
+            "generator/probe_gap": None if load is None else load.probe_gap,
+            "generator/not_attested": float(self._core.counters["weights_not_attested"]),
+        }
+
+    def _name_stale(self, name: str) -> None:
+        has = self._loaded[name]
+        loaded = "none" if has is None else str(PolicyVersion.unpack(has))
+        self._core.alert(
+            f"{name} is stale: it has weights {loaded}, {self._behind[name]} newer sets were sent",
+            kind="stale_generator",
+            action=f"see logs/{name}.log",
+        )
+
     def on_loaded(self, name: str, message: WeightsLoaded) -> None:
         """A generator proved what it loaded: admission opens for that version."""
+        if not message.attested:
+            self._core.counters["weights_not_attested"] += 1
+            self._core.alert(
+                f"{name} is set aside: weights {PolicyVersion.unpack(message.version)} do not "
+                f"attest there: {message.reason}",
+                kind="weights_not_attested",
+            )
+            return
         sent = self._sent
         if sent is not None and message.version == sent.version and message.digest != sent.digest:
             self._core.alert(
@@ -100,7 +137,8 @@ class Publisher:
             log.error("%s loaded digest %s, published %s", name, message.digest, sent.digest)
             return
         self._loaded[name] = message.version
-        self.swap_pause_s = message.pause_s
+        self._behind[name] = 0
+        self._newest_load = message
         ordinal = self._core.versions.ordinal(message.version)
         if ordinal is not None:
             self._core.schedule.weights_loaded(ordinal)

@@ -101,7 +101,12 @@ class StepLoop:
         core.shown_step = report.step
         self.newest.update(metrics)
         self._publisher.announce(
-            WeightsPublished(version=version.packed, location=report.location, digest=report.digest)
+            WeightsPublished(
+                version=version.packed,
+                location=report.location,
+                digest=report.digest,
+                attestation=report.attestation,
+            )
         )
         self._log(report, rows)
 
@@ -170,7 +175,7 @@ class StepLoop:
         found["tokens/cut_at_deadline"] = float(core.counters["tokens_cut_at_deadline"])
         found["tokens/discarded_for_age"] = float(core.counters["tokens_discarded_for_age"])
         found |= self._queues()
-        found["generator/swap_pause_s"] = self._publisher.swap_pause_s
+        found |= self._publisher.figures()
         return {tag: float(value) for tag, value in found.items() if value is not None}
 
     def _queues(self) -> dict[str, float | None]:

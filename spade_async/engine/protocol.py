@@ -26,6 +26,8 @@ class Sampling:
     """Token t of the request uses the t-th uniform number of this seed's stream."""
     min_version: int = 0
     """Packed version that must be loaded before the first token is sampled."""
+    urgent: bool = False
+    """Goes before the requests that wait for a slot (the cache probe after a swap)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,15 @@ class LoadReport:
 
 
 class Engine(Protocol):
-    """Asynchronous engine; many requests in flight, weights swapped between decode steps."""
+    """Asynchronous engine; many requests in flight, weights swapped between decode steps.
+
+    `attested.AttestedEngine` proves each swap with `tensor_digests`, `score` and `generate`: an
+    implementation needs nothing more than these three to be guarded.
+    """
+
+    @property
+    def dtype(self) -> str:
+        """What it computes in: "float32", "float16" or "bfloat16"; sets the probe's tolerance."""
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
         """Sample one continuation.
@@ -72,6 +82,13 @@ class Engine(Protocol):
 
     async def score(self, token_ids: list[int], temperature: float) -> NDArray[np.float32]:
         """Log-probability of each token but the first, [L - 1], under the present weights."""
+
+    async def tensor_digests(self) -> dict[str, str]:
+        """Digest of each weight as it stands in memory now, under its published name.
+
+        See `weights.digest.tensor_digests`. {} from an engine that holds them in another form
+        (fused, sharded, quantised): then the probe alone speaks for them.
+        """
 
     def stats(self) -> dict[str, float]:
         """Counters since start and gauges.

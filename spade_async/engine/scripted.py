@@ -52,6 +52,11 @@ class ScriptedEngine:
         self._active = 0
         self._waiting = 0
 
+    @property
+    def dtype(self) -> str:
+        """See `Engine.dtype`."""
+        return "float32"
+
     async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
         """Say the next scripted reply, cut at `max_new_tokens`."""
         self._check_alive()
@@ -101,6 +106,10 @@ class ScriptedEngine:
         """`logprob` for each token but the first."""
         self._check_alive()
         return np.full(max(0, len(token_ids) - 1), self._logprob, dtype=np.float32)
+
+    async def tensor_digests(self) -> dict[str, str]:
+        """None: there is no model."""
+        return {}
 
     def stats(self) -> dict[str, float]:
         """Counters as in `Engine.stats`."""

@@ -10,8 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
+from spade_async.engine.attested import AttestedEngine, NotAttested
 from spade_async.environment.text import one_line
 from spade_async.errors import ProcessFailure, SpadeError, WeightsError
 from spade_async.generator import health
@@ -33,6 +35,7 @@ from spade_async.transport.messages import (
     WeightsPublished,
 )
 from spade_async.types import PolicyVersion
+from spade_async.weights.attestation import Attestation
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,12 @@ class Generator:
         leave: asyncio.Event,
     ) -> None:
         self._name = name
-        self._context = context
+        engine = context.player.engine
+        self._engine = engine if isinstance(engine, AttestedEngine) else AttestedEngine(engine)
+        # Every request goes through the guard.
+        self._context = replace(context, player=replace(context.player, engine=self._engine))
+        self._set_aside = False
+        """Whether our credit is withdrawn until weights are proven."""
         self._jail = jail
         self._peer = peer
         self._leave = leave
@@ -92,6 +100,7 @@ class Generator:
             version=int(resume["version"]),
             location=str(resume["location"]),
             digest=str(resume["digest"]),
+            attestation=resume.get("attestation", {}),
         )
         self._published.set()
         parts: list[asyncio.Future[Any]] = [
@@ -201,8 +210,8 @@ class Generator:
                 continue
             await gate.open(message.version)
             await self._peer.send(loaded)
-            if is_first:
-                is_first = False
+            if is_first or self._set_aside:
+                is_first = self._set_aside = False
                 credit = self._context.config.generator.concurrent_tasks
                 await self._peer.send(Credit(tasks=credit))
 
@@ -215,10 +224,15 @@ class Generator:
         version = PolicyVersion.unpack(message.version)
         for attempt in range(_LOAD_TRIES):
             try:
-                report = await self._context.player.engine.load_weights(
-                    version, message.location, message.digest
+                done = await self._engine.load_attested(
+                    version,
+                    message.location,
+                    message.digest,
+                    Attestation.of(message.attestation),
                 )
             except WeightsError as fault:
+                if isinstance(fault, NotAttested):
+                    await self._set_self_aside(message, fault)
                 if self._published.is_set():
                     log.info("weights %s are gone; newer ones are announced", version)
                     return None
@@ -230,12 +244,30 @@ class Generator:
                 await asyncio.sleep(_LOAD_PAUSE_S)
             else:
                 return WeightsLoaded(
-                    version=report.version.packed,
-                    digest=report.digest,
-                    load_s=report.load_s,
-                    pause_s=report.pause_s,
+                    version=done.report.version.packed,
+                    digest=done.report.digest,
+                    load_s=done.report.load_s,
+                    pause_s=done.report.pause_s,
+                    probe_gap=done.probe_gap,
+                    attest_s=done.attest_s,
                 )
         return None
+
+    async def _set_self_aside(self, message: WeightsPublished, fault: NotAttested) -> None:
+        """The weights that are in are wrong: say so, and take no work until others are."""
+        log.error("%s", fault)
+        await self._peer.send(
+            WeightsLoaded(
+                version=message.version,
+                digest=message.digest,
+                load_s=0.0,
+                pause_s=0.0,
+                attested=False,
+                reason=fault.reason,
+            )
+        )
+        self._set_aside = True
+        await self._peer.send(Credit(tasks=0))
 
     async def _observe(self) -> None:
         while True:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import WeightsError
 from spade_async.grpo.samples import NonFiniteSample, unpack
+from spade_async.learner.attest import attestation
 from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint, write_state
 from spade_async.learner.checkpoint_folder import Retention, checkpoint_name, sweep
 from spade_async.learner.quarantine import keep_state, set_aside
@@ -67,6 +69,7 @@ class Learner:
             version=self.state.version.packed,
             location=published.location,
             digest=published.digest,
+            attestation=self._attestation(),
         )
 
     def train(
@@ -125,6 +128,7 @@ class Learner:
             quarantine=quarantine,
             location=published.location,
             digest=published.digest,
+            attestation=self._attestation(),
             publish_s=published.seconds,
             busy_s=time.perf_counter() - began,
             wait_s=wait_s,
@@ -137,6 +141,11 @@ class Learner:
             self._last_report.busy_s,
         )
         return self._last_report
+
+    def _attestation(self) -> dict[str, Any]:
+        if not self._config.weights.attest:
+            return {}
+        return attestation(self.state, self._config.run.seed).as_message()
 
     def _set_aside(self, batch: TrainingBatch, reason: str, metrics: dict[str, float]) -> str:
         """Keep the batch and the state it met, which is still the present one."""

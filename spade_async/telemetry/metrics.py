@@ -112,6 +112,15 @@ METRICS: dict[str, Metric] = {
     # Generators, over the time since the step before.
     "generator/tokens_per_s": _m("tokens/s", "Sampled tokens per second, all generators."),
     "generator/idle_share": _m("share", "Part of the time the engines had nothing to decode."),
+    "generator/attest_s": _m(
+        "s", "Time to prove the newest weights after their swap; tokens are decoded meanwhile."
+    ),
+    "generator/probe_gap": _m(
+        "nats", "Largest difference of a log-probability between learner and generator."
+    ),
+    "generator/not_attested": _m(
+        "loads", "Loads whose weights did not agree with the learner's numbers so far."
+    ),
     "generator/swap_pause_s": _m("s", "Longest pause of decoding at a weight swap."),
     "generator/active": _m("requests", "Requests being decoded, all generators."),
     "rate/episodes_per_hour": _m("episodes/h", "Episodes committed to the ledger per hour."),

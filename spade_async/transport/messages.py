@@ -206,6 +206,8 @@ class StepReport(Message):
     location: str
     """Where the weights of (branch, step) are, for `WeightsPublished`."""
     digest: str
+    attestation: dict[str, Any] = field(default_factory=dict)
+    """`weights.attestation.Attestation.as_message`; {} asks for none."""
     publish_s: float
     busy_s: float
     """Seconds the learner worked on this step."""
@@ -222,11 +224,17 @@ class WeightsPublished(Message):
     """Packed `PolicyVersion`."""
     location: str
     digest: str
+    attestation: dict[str, Any] = field(default_factory=dict)
+    """The learner's own numbers, see `StepReport.attestation`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsLoaded(Message):
-    """Generator -> coordinator: what it really loaded (the digest is recomputed from the bytes)."""
+    """Generator -> coordinator: what it really loaded (the digest is recomputed from the bytes).
+
+    One with `attested` False says that the weights are in and are wrong: the generator withdraws
+    its credit, uses none of their tokens and loads again.
+    """
 
     version: int
     digest: str
@@ -234,6 +242,13 @@ class WeightsLoaded(Message):
     """Seconds from message to swapped."""
     pause_s: float
     """Seconds in which no token was decoded."""
+    attested: bool = True
+    """The weights agree with the learner's numbers, as far as there were any."""
+    reason: str = ""
+    """What disagrees."""
+    probe_gap: float = 0.0
+    """Largest difference of a log-probability, nats."""
+    attest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,8 @@ class Decoder:
         """Queue a request, first come first served once its version is there."""
         if request.sampling.min_version > self.version:
             self.held.append(request)
+        elif request.sampling.urgent:
+            self.ready.appendleft(request)
         else:
             self.ready.append(request)
 

@@ -29,6 +29,7 @@ from spade_async.engine.builtin.request import Request
 from spade_async.engine.protocol import Generation, LoadReport, Sampling
 from spade_async.errors import GenerationError, SpadeError, WeightsError, boundary
 from spade_async.types import PolicyVersion
+from spade_async.weights.digest import tensor_digests
 from spade_async.weights.store import load_weights
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,11 @@ class BuiltinEngine:
         """Version of the present weights."""
         return PolicyVersion.unpack(self._decoder.version)
 
+    @property
+    def dtype(self) -> str:
+        """See `Engine.dtype`."""
+        return "float32"
+
     async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
         """See `Engine.generate`."""
         self._check_alive()
@@ -181,6 +187,12 @@ class BuiltinEngine:
 
         scored: NDArray[np.float32] = await self._submit(_Call(work))
         return scored
+
+    async def tensor_digests(self) -> dict[str, str]:
+        """See `Engine.tensor_digests`. Tokens are decoded meanwhile; no swap can come between."""
+        async with self._loading:
+            self._check_alive()
+            return await asyncio.to_thread(tensor_digests, self._model.parameters.by_name())
 
     def stats(self) -> dict[str, float]:
         """See `Engine.stats`; also swaps, recomputed_tokens and the memory of the KV cache."""

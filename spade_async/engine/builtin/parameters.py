@@ -31,6 +31,10 @@ class Parameters:
                 return self._targets[key]
         raise KeyError(name)
 
+    def by_name(self) -> dict[str, Tensor]:
+        """Every weight as it stands in the network, under all its names."""
+        return {n: self._targets[key] for key, names in self._groups.items() for n in names}
+
     def check(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """A set as it can be swapped in: first name of each group -> finite tensor.
 

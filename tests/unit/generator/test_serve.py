@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -177,6 +178,72 @@ def test_weights_that_are_gone_are_no_fault_when_newer_ones_are_announced(
     code, peer = serve(published(1), published(2), check=check, leave_after_s=0.4)
     assert code == 0
     assert peer.of(WeightsLoaded)[-1].version == PolicyVersion(0, 2).packed
+
+
+class Doubtful(ScriptedEngine):
+    """Shows a tensor that is right only after so many loads of version 0.1."""
+
+    wrong = 0
+
+    async def tensor_digests(self) -> dict[str, str]:
+        if self.version == PolicyVersion(0, 1) and self.wrong > 0:
+            self.wrong -= 1
+            return {"w": "bad"}
+        return {"w": "good"}
+
+
+def serve_doubtful(wrong: int, *messages: Message) -> tuple[int, FakePeer]:
+    async def run() -> tuple[int, FakePeer]:
+        peer, leave = FakePeer(), asyncio.Event()
+        engine = Doubtful([[65, STOP]])
+        engine.wrong = wrong
+        config = Config.model_validate({"model": {"max_context_tokens": 2000}})
+        context = GeneratorContext(config, Player(engine, FakeTokens(), FakeJail(), games))
+        generator = Generator("gen-0", context, FakeJail(), peer, leave)  # type: ignore[arg-type]
+        serving_it = asyncio.create_task(generator.serve())
+        while not peer.of(Credit):  # noqa: ASYNC110 - a list has no event
+            await asyncio.sleep(0.005)
+        for message in messages:
+            peer.inbox.put_nowait(message)
+        asyncio.get_running_loop().call_later(0.5, leave.set)
+        return await asyncio.wait_for(serving_it, 10), peer
+
+    return asyncio.run(run())
+
+
+def attested_weights() -> WeightsPublished:
+    return replace(published(1), attestation={"tensors": {"w": "good"}, "ids": [], "logprobs": []})
+
+
+def test_weights_that_do_not_attest_withdraw_credit_until_they_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "_LOAD_PAUSE_S", 0.01)
+    held = play_task(min_version=PolicyVersion(0, 1).packed)
+    code, peer = serve_doubtful(2, attested_weights(), held)
+    assert code == 0
+    told = [
+        (m.attested, m.reason) if isinstance(m, WeightsLoaded) else m.tasks
+        for m in peer.sent
+        if isinstance(m, WeightsLoaded | Credit)
+    ]
+    credit = Config().generator.concurrent_tasks
+    wrong = (False, "1 of 1 tensors differ from those published, first w")
+    assert told == [(True, ""), credit, wrong, 0, wrong, 0, (True, ""), credit]
+    # The task waited for weights that are proven.
+    assert len(peer.of(EpisodeResult)) == 1
+    proven = max(i for i, m in enumerate(peer.sent) if isinstance(m, WeightsLoaded))
+    assert peer.sent.index(peer.of(EpisodeResult)[0]) > proven
+
+
+def test_weights_that_never_attest_end_it_with_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "_LOAD_PAUSE_S", 0.01)
+    code, peer = serve_doubtful(9, attested_weights())
+    assert code == 1
+    assert "weights 0.1 do not attest: 1 of 1 tensors" in peer.of(ProcessFailed)[0].message
+    assert peer.of(Credit)[-1].tasks == 0
 
 
 def test_a_fault_of_ours_in_a_task_is_fatal_when_the_jail_is_dead() -> None:
