@@ -21,7 +21,7 @@ from spade_async.engine import scripted_codec as codec
 from spade_async.engine import scripted_domain as domain
 from spade_async.engine.protocol import Generation, LoadReport, Sampling
 from spade_async.engine.scripted_programs import NUM_NAMES, RIGHT, WRONG, Program
-from spade_async.engine.scripted_weights import load_weights, logprobs, weights_of
+from spade_async.engine.scripted_weights import digests, load_weights, logprobs, weights_of
 from spade_async.errors import GenerationError, WeightsError
 from spade_async.types import PolicyVersion
 
@@ -125,6 +125,11 @@ class PacedEngine:
         self._busy_s = 0.0
         self._tokens = self._requests = self._waiting = self._swaps = 0
 
+    @property
+    def dtype(self) -> str:
+        """See `Engine.dtype`."""
+        return "float32"
+
     async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
         """See `Engine.generate`."""
         self._check_alive()
@@ -194,6 +199,10 @@ class PacedEngine:
             self._swaps += 1
             self._changed.notify_all()
         return LoadReport(version, digest, load_s=now_s - began_s, pause_s=time.monotonic() - now_s)
+
+    async def tensor_digests(self) -> dict[str, str]:
+        """See `Engine.tensor_digests`: of the few numbers it speaks from."""
+        return digests(self._weights)
 
     async def score(self, token_ids: list[int], temperature: float) -> NDArray[np.float32]:
         """See `Engine.score`; the temperature changes nothing."""

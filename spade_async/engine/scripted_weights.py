@@ -6,6 +6,7 @@ numpy only.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,11 @@ def logprobs(
 ) -> NDArray[np.float32]:
     """Log-probability of each id under these weights, in (-1.1, -0.1]."""
     return np.asarray(-0.1 - weights[np.asarray(ids, np.int64) % SIZE], np.float32)
+
+
+def digests(weights: NDArray[np.float32]) -> dict[str, str]:
+    """Digest by tensor name, for attestation."""
+    return {NAME: hashlib.blake2b(weights.tobytes(), digest_size=16).hexdigest()}
 
 
 def write_model_folder(folder: Path) -> Path:

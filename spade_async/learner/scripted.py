@@ -12,10 +12,11 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
-from spade_async.engine.scripted_weights import write_weights
+from spade_async.engine.scripted_weights import NAME, digests, weights_of, write_weights
 from spade_async.errors import ConfigError, WeightsError, boundary
 from spade_async.grpo.samples import unpack
 from spade_async.learner.checkpoint_folder import (
@@ -31,6 +32,7 @@ from spade_async.learner.quarantine import set_aside
 from spade_async.learner.resume_point import ResumePoint
 from spade_async.transport.messages import StepReport, TrainingBatch, WeightsPublished
 from spade_async.types import PolicyVersion
+from spade_async.weights.attestation import Attestation
 from spade_async.weights.store import FileWeightStore, Published
 
 log = logging.getLogger(__name__)
@@ -65,7 +67,10 @@ class ScriptedLearner:
         """See `Learner.start`."""
         published = self._publish()
         return WeightsPublished(
-            version=self.version.packed, location=published.location, digest=published.digest
+            version=self.version.packed,
+            location=published.location,
+            digest=published.digest,
+            attestation=self._attestation(),
         )
 
     def train(
@@ -117,6 +122,7 @@ class ScriptedLearner:
             quarantine=quarantine,
             location=published.location,
             digest=published.digest,
+            attestation=self._attestation(),
             publish_s=published.seconds,
             busy_s=time.perf_counter() - began_s,
             wait_s=wait_s,
@@ -132,6 +138,12 @@ class ScriptedLearner:
         if change is not None and step >= change:
             base_s *= script.learner_change_factor
         return base_s + self._delay_s(step)
+
+    def _attestation(self) -> dict[str, Any]:
+        """Digests alone: sampling a probe would take a slot and the time of its tokens."""
+        if not self._config.weights.attest:
+            return {}
+        return Attestation(digests(weights_of(self.version)[NAME])).as_message()
 
     def _work(self, until_s: float, should_stop: Callable[[], bool]) -> None:
         """Sleep until then, in pieces as long as a micro-batch."""
