@@ -52,6 +52,7 @@ class Publisher:
     def add_generator(self, name: str) -> None:
         """A generator said hello; it gets the newest weights with its welcome."""
         self._loaded[name] = None
+        self._behind[name] = 0
 
     def welcome(self) -> dict[str, object]:
         """Weights a new generator starts from."""

@@ -110,6 +110,7 @@ def test_a_generator_that_loads_nothing_any_more_is_named_as_stale() -> None:
     core = SimpleNamespace(
         alert=lambda text, *, kind, action="": told.append((kind, text)),
         versions=SimpleNamespace(ordinal=lambda packed: None),
+        timings=SimpleNamespace(published=lambda ordinal: None),
     )
     evaluation = SimpleNamespace(running=None, is_due=lambda step: False)
     hub = FakeHub({"gen-0": lambda _: [], "gen-1": lambda _: []}, 0)
