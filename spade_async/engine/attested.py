@@ -150,6 +150,8 @@ class AttestedEngine:
         self, version: PolicyVersion, expected: Attestation
     ) -> tuple[str | None, float]:
         """What is wrong, or None; and the largest difference of a log-probability."""
+        if not expected.tensors and not expected.ids:
+            return None, 0.0
         # At the same time: each is a round trip to an engine that decodes meanwhile.
         digests, gap, (cache_gap, foreign) = await asyncio.gather(
             self._digests(expected), self._probe_gap(expected), self._cache_gap(version, expected)
