@@ -87,26 +87,27 @@ class BatchLoop:
         return rows
 
     def _within_bound(self, rows: list[PlannedRow]) -> list[PlannedRow]:
-        """Drop what is over its bound: possible only after a fall-back, counted and named."""
-        core = self._core
-        agent_bound, designer_bound = core.config.async_.bounds
-        bounds = {Role.AGENT: agent_bound, Role.DESIGNER: designer_bound}
-        kept = [r for r in rows if r.staleness <= bounds[r.role]]
-        for row in rows:
-            if row.staleness > bounds[row.role]:
-                core.counters["tokens_discarded_for_age"] += self._num_tokens(row.sample_id)
-                core.ledger.mark_unused([row.sample_id], "over its staleness bound")
-                log.error(
-                    "sample %s is %d steps old, bound %d: not trained",
-                    row.sample_id,
-                    row.staleness,
-                    bounds[row.role],
-                )
-        return kept
+        """The last check of the bound. The schedule leaves it nothing to do: a find is our fault.
 
-    def _num_tokens(self, sample_id: str) -> int:
-        sample = self._core.ledger.sample(sample_id)
-        return 0 if sample is None else sample.num_trained_tokens
+        Such a sample is named in an alert, counted in `samples_over_bound`, and not trained.
+        """
+        core = self._core
+        bounds = dict(zip((Role.AGENT, Role.DESIGNER), core.config.async_.bounds, strict=True))
+        kept = []
+        for row in rows:
+            if row.staleness <= bounds[row.role]:
+                kept.append(row)
+                continue
+            fault = (
+                f"fault of the schedule: sample {row.sample_id} of the {row.role} is "
+                f"{row.staleness} steps old, its bound is {bounds[row.role]}; it was not trained"
+            )
+            log.error("%s", fault)
+            core.alert(fault)
+            core.counters["samples_over_bound"] += 1
+            core.counters["tokens_discarded_for_age"] += self._num_tokens(row.sample_id)
+            core.ledger.mark_unused([row.sample_id], "ours: over its staleness bound")
+        return kept
 
     def _trace(self, sample_id: str) -> TokenTrace:
         trace = self._core.ledger.trace(sample_id)

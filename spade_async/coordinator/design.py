@@ -194,7 +194,7 @@ class DesignLoop:
                 detail="" if rejection is None else rejection.reason,
                 rejection_stage=None if rejection is None else rejection.stage,
                 missing_reason=result.missing_reason,
-                oldest_ordinal=core.versions.oldest_ordinal(result.versions),
+                oldest_ordinal=core.versions.oldest_ordinal(result.versions, result.loss_mask),
                 num_tokens=len(result.token_ids),
                 num_trained_tokens=trace.num_trained_tokens,
                 created_unix_s=time.time(),

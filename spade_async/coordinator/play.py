@@ -192,7 +192,7 @@ class PlayLoop:
                 detail=result.detail,
                 episode_return=result.episode_return,
                 missing_reason=result.missing_reason,
-                oldest_ordinal=core.versions.oldest_ordinal(result.versions),
+                oldest_ordinal=core.versions.oldest_ordinal(result.versions, result.loss_mask),
                 num_tokens=len(result.token_ids),
                 num_trained_tokens=trace.num_trained_tokens,
                 created_unix_s=time.time(),

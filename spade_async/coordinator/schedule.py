@@ -104,6 +104,14 @@ class Schedule:
         """Whether a batch has been taken and its step has not ended."""
         return self._is_training
 
+    def limit(self, *, agents: int, designs: int) -> None:
+        """Hold fewer groups than the bound allows (see `inflight.py`); never below a quota."""
+        self._places.limit(agents=agents, designs=designs)
+
+    def held_by_limit(self) -> set[Role]:
+        """Roles of which one more group fits by the bound, and `limit` alone keeps it out."""
+        return self._places.is_held(self.loaded_ordinal, self._next_step) if self.is_open else set()
+
     def can_admit_design(self) -> bool:
         """Whether one more designer group may start; it also needs `group_size` agent places."""
         return self._num_designs() > 0
@@ -345,7 +353,7 @@ class Schedule:
         if self.pool_has_work:
             admissible += self._num_pool_plays()
         held = self._places.num_held
-        return held + min(admissible, self._agent.places - held)
+        return held + max(0, min(admissible, self._places.agent_limit - held))
 
     @property
     def _next_step(self) -> int:

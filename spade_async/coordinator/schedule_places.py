@@ -33,10 +33,13 @@ class Places:
         self.group_size = group_size
         self.num_reserved = 0
         """Agent places held for designs that may still be played."""
+        self.agent_limit = agent.places
+        """Most agent places held, at most what the bound allows; `limit` lowers it."""
+        self.designer_limit = designer.places
+        """Most designer groups outstanding, likewise."""
         self.num_dropped: Counter[Role] = Counter()
         """Groups dropped since the last take while something was ready."""
-        self._pool_places = (agent.bound + 1) * round(agent.quota * pool_share)
-        self._design_places = agent.places - self._pool_places
+        self._pool_quota = round(agent.quota * pool_share)
         if not 1 <= group_size <= self._design_places:
             raise ConfigError(
                 f"designer.group_size={group_size} does not fit the {self._design_places} places "
@@ -56,6 +59,46 @@ class Places:
         if self._anything_ready:
             self.num_dropped[role] += 1
 
+    def limit(self, *, agents: int, designs: int) -> None:
+        """Hold less than the bound allows: at least a quota of each role, and a design group."""
+        agent, designer = self.agent, self.designer
+        self.agent_limit = min(agent.places, max(agents, agent.quota, self._fewest_places))
+        self.designer_limit = min(designer.places, max(designs, designer.quota))
+
+    def is_held(self, birth: int | None, next_step: int) -> set[Role]:
+        """Roles of which a group fits by the bound and the limits alone keep it out."""
+        now = self.agent_limit, self.designer_limit
+        agents, designs = self.pool(birth, next_step), self.designs(birth, next_step)
+        self.agent_limit, self.designer_limit = self.agent.places, now[1]
+        held = set()
+        if self.pool(birth, next_step) > agents or self.designs(birth, next_step) > designs:
+            held.add(Role.AGENT)
+        self.agent_limit, self.designer_limit = now[0], self.designer.places
+        if self.designs(birth, next_step) > designs:
+            held.add(Role.DESIGNER)
+        self.agent_limit, self.designer_limit = now
+        return held
+
+    @property
+    def _fewest_places(self) -> int:
+        """Places that hold a design group beside the pool's share."""
+        quota = self.agent.quota
+        return -(-self.group_size * quota // (quota - self._pool_quota))
+
+    @property
+    def _pool_places(self) -> int:
+        """The pool's share of the places, in proportion when they are limited."""
+        return self.agent_limit * self._pool_quota // self.agent.quota
+
+    @property
+    def _design_places(self) -> int:
+        return self.agent_limit - self._pool_places
+
+    @property
+    def _free_places(self) -> int:
+        """Places that nobody holds."""
+        return self.agent_limit - self.num_held - self._spent(Role.AGENT)
+
     @property
     def _anything_ready(self) -> bool:
         return self.agent.num_ready + self.designer.num_ready > 0
@@ -74,10 +117,7 @@ class Places:
         if birth is None:
             return 0
         designed = self.num_held - self.agent.num_from_pool
-        places = min(
-            self._design_places - designed,
-            self.agent.places - self.num_held - self._spent(Role.AGENT),
-        )
+        places = min(self._design_places - designed, self._free_places)
         return max(0, min(self._designer_room(birth, next_step), places // self.group_size))
 
     def pool(self, birth: int | None, next_step: int) -> int:
@@ -87,11 +127,12 @@ class Places:
         unreserved = self.agent.room(birth, next_step) - self.num_reserved
         share = self._pool_places - self.agent.num_from_pool
         beyond = self._beyond_share(birth, next_step)
-        return max(0, min(unreserved - self._spent(Role.AGENT), max(share, beyond)))
+        room = min(unreserved - self._spent(Role.AGENT), self._free_places)
+        return max(0, min(room, max(share, beyond)))
 
     def _beyond_share(self, birth: int, next_step: int) -> int:
         """Places pool plays may have beyond their share because designs run dry (rule 3)."""
-        free = self.agent.places - self.num_held - self._spent(Role.AGENT)
+        free = self._free_places
         if self._designer_room(birth, next_step) <= 0:
             # Left free where places outlive a step: single plays would else take every place that
             # comes free, and a design group would never find its places all at once.
@@ -100,7 +141,10 @@ class Places:
         return free if self.agent.bound == 0 and no_design_fits else 0
 
     def _designer_room(self, birth: int, next_step: int) -> int:
-        return self.designer.room(birth, next_step) - self._spent(Role.DESIGNER)
+        room = min(
+            self.designer.room(birth, next_step), self.designer_limit - len(self.designer)
+        )
+        return room - self._spent(Role.DESIGNER)
 
     def _spent(self, role: Role) -> int:
         """Places of dropped groups, not given again before the next take (rule 5)."""

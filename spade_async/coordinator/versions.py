@@ -34,11 +34,15 @@ class VersionBook:
         """The version on the newest branch that stands for an ordinal."""
         return self._newest[ordinal]
 
-    def oldest_ordinal(self, versions: NDArray[np.int64]) -> int | None:
-        """Ordinal of the oldest sampled token; None when no token was sampled.
+    def oldest_ordinal(
+        self, versions: NDArray[np.int64], loss_mask: NDArray[np.uint8]
+    ) -> int | None:
+        """Ordinal of the oldest trained token; None when there is none.
+
+        Tokens of one sample may be of several versions (a swap in flight): the oldest decides.
 
         Raises:
             KeyError: a token claims a version this run never published.
         """
-        sampled = np.unique(versions[versions != NO_VERSION])
-        return min((self._ordinals[int(v)] for v in sampled), default=None)
+        trained = np.unique(versions[(loss_mask == 1) & (versions != NO_VERSION)])
+        return min((self._ordinals[int(v)] for v in trained), default=None)
