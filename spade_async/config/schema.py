@@ -120,6 +120,10 @@ class AsyncConfig(Section):
     straggler_s: float = Field(60.0, gt=0.0, le=86_400.0)
     """After this long without a result a task is cut by name and its sample is missing."""
 
+    controller: bool = True
+    """Hold fewer groups and sequences than the bounds allow while the learner does not wait for
+    more: fresher samples at the same speed. False fills the bounds."""
+
     @property
     def bounds(self) -> tuple[int, int]:
         """(agent, designer) bounds with the shorthand applied."""

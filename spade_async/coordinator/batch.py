@@ -103,11 +103,15 @@ class BatchLoop:
                 f"{row.staleness} steps old, its bound is {bounds[row.role]}; it was not trained"
             )
             log.error("%s", fault)
-            core.alert(fault)
+            core.alert(fault, kind="over_bound")
             core.counters["samples_over_bound"] += 1
             core.counters["tokens_discarded_for_age"] += self._num_tokens(row.sample_id)
             core.ledger.mark_unused([row.sample_id], "ours: over its staleness bound")
         return kept
+
+    def _num_tokens(self, sample_id: str) -> int:
+        sample = self._core.ledger.sample(sample_id)
+        return 0 if sample is None else sample.num_trained_tokens
 
     def _trace(self, sample_id: str) -> TokenTrace:
         trace = self._core.ledger.trace(sample_id)

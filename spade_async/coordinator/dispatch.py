@@ -1,4 +1,4 @@
-"""Hands tasks to generators, by credit and in order of need; cuts stragglers by name.
+"""Hands tasks to generators, by credit and in order of need; ends those that are cut.
 
 Owns the queue of tasks that nobody works on and the table of those somebody does. Guarantees: a
 generator never holds more than its credit; evaluation goes first, then plays of the oldest design,
@@ -44,6 +44,10 @@ class Dispatcher:
         self._order = itertools.count()
         self._credit: dict[str, int] = {}
         self._held: dict[str, int] = {}
+        self._sequences: dict[str, int] = {}
+        """Per generator: results its tasks still owe (seeds of plays, designs)."""
+        self.limit: int | None = None
+        """Sequences up to which a generator gets more tasks; an idle one always gets one."""
         self.running: dict[str, Task] = {}
 
     def submit(self, task: Task, *, kind: int, number: int) -> None:
@@ -54,6 +58,7 @@ class Dispatcher:
         """A generator says how many tasks it may hold in all."""
         self._credit[peer] = tasks
         self._held.setdefault(peer, 0)
+        self._sequences.setdefault(peer, 0)
 
     @property
     def num_waiting(self) -> int:
@@ -65,17 +70,29 @@ class Dispatcher:
         """Tasks that generators could hold on top, while none is queued."""
         if self._queue:
             return 0
-        return sum(max(self._credit[p] - self._held[p], 0) for p in self._credit)
+        return sum(max(self._credit[p] - self._held[p], 0) for p in self._credit if self._fits(p))
+
+    @property
+    def num_sequences(self) -> int:
+        """Results that tasks at the generators still owe."""
+        return sum(self._sequences.values())
+
+    def _fits(self, peer: str) -> bool:
+        """Whether a generator may get one more task by `limit`."""
+        held = self._sequences[peer]
+        return held == 0 or self.limit is None or held < self.limit
 
     async def pump(self) -> None:
-        """Send what credit allows, to the generator with the most room."""
+        """Send what credit and limit allow, to the generator with the most room."""
         while self._queue and self._credit:
-            peer = max(self._credit, key=lambda p: self._credit[p] - self._held[p])
-            if self._credit[peer] - self._held[peer] <= 0:
+            free = [p for p in self._credit if self._held[p] < self._credit[p] and self._fits(p)]
+            if not free:
                 return
+            peer = min(free, key=lambda p: (self._sequences[p], self._held[p]))
             _, _, task = heapq.heappop(self._queue)
             task.peer, task.sent_s = peer, time.monotonic()
             self._held[peer] += 1
+            self._sequences[peer] += len(task.waiting_for)
             self.running[task.task_id] = task
             await self._hub.send(peer, task.message)
 
@@ -85,6 +102,8 @@ class Dispatcher:
         if task is None or index not in task.waiting_for:
             return None
         task.waiting_for.discard(index)
+        if task.peer is not None:
+            self._sequences[task.peer] -= 1
         if not task.waiting_for:
             self._close(task)
         return task
@@ -114,3 +133,4 @@ class Dispatcher:
         del self.running[task.task_id]
         if task.peer is not None:
             self._held[task.peer] -= 1
+            self._sequences[task.peer] -= len(task.waiting_for)

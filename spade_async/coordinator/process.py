@@ -23,6 +23,7 @@ from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.batch import BatchLoop, Plan
+from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.design import DesignLoop
 from spade_async.coordinator.evaluation import EvalResult, Evaluation
@@ -65,11 +66,14 @@ class Coordinator:
         self._evaluation = Evaluation(self.core)
         self._publisher = Publisher(self.core, hub, self._evaluation)
         self._watch = Watch(self.core)
+        self._control = Control(self.core, self._watch)
         self._tensorboard = EventWriter(folder.tensorboard, self._resumed.purge_step)
         self._tensorboard.hparams(flat(config))
         shown = config.model_dump_json(indent=2, by_alias=True)
         self._tensorboard.text(self.core.step, "run/config", f"```\n{shown}\n```")
-        self._steps = StepLoop(self.core, self._watch, self._publisher, self._tensorboard, hub)
+        self._steps = StepLoop(
+            self.core, self._watch, self._control, self._publisher, self._tensorboard, hub
+        )
         self._steps.show_again()
         self._pids: dict[str, int] = {"coordinator": os.getpid()}
         self._waiting_generators: list[str] = []
@@ -241,6 +245,7 @@ class Coordinator:
                 core.save_state()
         await self._publisher.pump()
         await core.dispatcher.pump()
+        self._control.turn()
         self._watch.bound_holds(self._learner_ready and core.dispatcher.num_idle_credit > 0)
         await self._train()
 
@@ -273,6 +278,7 @@ class Coordinator:
         if isinstance(take, Wait):
             self.core.waits_for = " ".join(filter(None, (take.reason, take.role, take.waits_for)))
             return None
+        self._control.taken(take)
         plan = self._batches.compose(take)
         if plan.rows:
             return plan

@@ -141,9 +141,7 @@ class Places:
         return free if self.agent.bound == 0 and no_design_fits else 0
 
     def _designer_room(self, birth: int, next_step: int) -> int:
-        room = min(
-            self.designer.room(birth, next_step), self.designer_limit - len(self.designer)
-        )
+        room = min(self.designer.room(birth, next_step), self.designer_limit - len(self.designer))
         return room - self._spent(Role.DESIGNER)
 
     def _spent(self, role: Role) -> int:

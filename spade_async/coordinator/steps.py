@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 
 from spade_async.coordinator.batch import Plan, PlannedRow
+from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.evaluation import EvalResult
 from spade_async.coordinator.publish import Publisher
@@ -36,12 +37,14 @@ class StepLoop:
         self,
         core: Core,
         watch: Watch,
+        control: Control,
         publisher: Publisher,
         tensorboard: EventWriter,
         link: Hub,
     ) -> None:
         self._core = core
         self._watch = watch
+        self._control = control
         self._publisher = publisher
         self._tensorboard = tensorboard
         self._link = link
@@ -96,6 +99,8 @@ class StepLoop:
         self._release(plan.group_ids)
         self._tensorboard.scalars(report.step, metrics)
         self._show(report.step)
+        if self._control.news is not None:
+            self._tensorboard.text(report.step, "run/in_flight", self._control.news)
         self.show_alerts(report.step)
         self._tensorboard.flush()
         core.shown_step = report.step
@@ -158,6 +163,7 @@ class StepLoop:
         core = self._core
         now = time.monotonic()
         found: dict[str, float | None] = {**self._watch.step(), **core.window.flush()}
+        found |= self._control.step(report)
         found |= report.metrics
         nonfinite = core.counters["nonfinite_updates"] + (not report.applied)
         found["learner/nonfinite"] = float(nonfinite)

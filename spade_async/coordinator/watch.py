@@ -6,6 +6,7 @@ Works from heartbeats and counters only; decides nothing.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.jail_totals import JailTotals
@@ -13,6 +14,16 @@ from spade_async.telemetry.limits import LimitFactors, limiting
 from spade_async.telemetry.silence import Silence, sentence
 from spade_async.telemetry.status import ProcessStatus, RunStatus
 from spade_async.transport.messages import Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """How the engines decoded over one learner step; means over the generators."""
+
+    active: float
+    """Requests in a decode step."""
+    tokens_per_s: float
+    """Tokens per second of decoding, per generator."""
 
 
 class Watch:
@@ -27,6 +38,8 @@ class Watch:
         self._step_s = time.monotonic()
         self.idle_shares: dict[str, float] = {}
         self.bound_wait_share: float | None = None
+        self.engine_load: EngineLoad | None = None
+        """Of the last learner step; None while engines tell nothing."""
         self._told_level = False
         self._jails: dict[str, str] = {}
         self._jail_news = False
@@ -78,7 +91,7 @@ class Watch:
         now = time.monotonic()
         span = max(now - self._step_s, 1e-9)
         found: dict[str, float] = {}
-        busy = idle = tokens = active = 0.0
+        busy = idle = tokens = active = decodes = 0.0
         for name, beat in self._beats.items():
             if not name.startswith("gen-"):
                 continue
@@ -87,6 +100,7 @@ class Watch:
             idle += beat.metrics.get("engine_idle_s", 0.0) - before.get("engine_idle_s", 0.0)
             tokens += beat.metrics.get("tokens", 0.0) - before.get("tokens", 0.0)
             active += beat.metrics.get("active", 0.0)
+            decodes += beat.metrics.get("decode_steps", 0.0) - before.get("decode_steps", 0.0)
             self._at_step[name] = dict(beat.metrics)
             for key in ("jail_p50_s", "jail_p99_s"):
                 if key in beat.metrics:
@@ -95,6 +109,8 @@ class Watch:
         if busy + idle > 0:
             self.idle_shares["generator"] = found["generator/idle_share"] = idle / (busy + idle)
             found["generator/tokens_per_s"] = tokens / span
+        known = busy > 0 and decodes > 0
+        self.engine_load = EngineLoad(tokens / decodes, tokens / busy) if known else None
         found |= self._jail.flush()
         self.bound_wait_share = min(self._bound_wait_s / span, 1.0)
         self._bound_wait_s, self._step_s = 0.0, now

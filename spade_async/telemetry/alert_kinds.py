@@ -54,5 +54,15 @@ KINDS: dict[str, AlertKind] = {
         "An evaluation was due while the one before still ran: that step is not scored.",
         "raise eval.every or lower eval.instances_per_level",
     ),
+    "over_bound": AlertKind(
+        "A sample was older than its staleness bound when its batch was made: a fault of the "
+        "schedule. It is counted and not trained.",
+        "keep the run folder and report it",
+    ),
+    "straggler_cut": AlertKind(
+        "The learner waited `async.straggler_s` for a group and nothing of it came: what was "
+        "missing of it is cut, the rest of it is trained.",
+        "nothing when it stays rare; else raise async.straggler_s or look at the named environment",
+    ),
     "other": AlertKind("Anything else.", ""),
 }

@@ -79,6 +79,19 @@ METRICS: dict[str, Metric] = {
     "staleness/designer_max": _m(
         "learner steps", "Age of the oldest designer sample; within its bound."
     ),
+    # In flight.
+    "async/in_flight": _m(
+        "sequences", "Mean number of designs and episodes at the generators, all of them."
+    ),
+    "async/in_flight_limit": _m(
+        "sequences", "Up to how many the generators get more tasks (async.controller)."
+    ),
+    "async/agent_limit": _m(
+        "groups", "Agent groups the controller lets be outstanding; at most the bound's places."
+    ),
+    "async/designer_limit": _m(
+        "groups", "Designer groups it lets be outstanding; at most what the bound allows."
+    ),
     # Learner, as reported with each step.
     "learner/loss": _m("loss", "Policy-gradient loss of the step, both roles."),
     "learner/grad_norm": _m("norm", "Gradient norm before clipping."),
@@ -190,6 +203,9 @@ TEXTS: dict[str, Metric] = {
     "run/config": Metric("text", LEARNER_STEP, "Resolved configuration of the run."),
     "run/jail": Metric(
         "text", LEARNER_STEP, "Level of the jail that held, per generator, and layers it lacked."
+    ),
+    "run/in_flight": Metric(
+        "text", LEARNER_STEP, "Why the controller lets so much be in flight, when it changes that."
     ),
     "run/alerts": Metric(
         "text", LEARNER_STEP, "Alerts since the step before: what happened and what to do."

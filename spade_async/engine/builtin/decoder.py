@@ -49,6 +49,7 @@ class Decoder:
         self.held: list[Request] = []
         """Requests whose min_version is not loaded yet."""
         self.num_tokens = 0
+        self.num_steps = 0
         self.num_swaps = 0
         self.num_recomputed_tokens = 0
         self._slots = slots
@@ -80,6 +81,7 @@ class Decoder:
         ended = self._admit()
         if self.running:
             count = len(self.running)
+            self.num_steps += 1
             self.cache.reserve(max(request.num_tokens for request in self.running))
             logits = self.model.forward(
                 self.cache,

@@ -200,6 +200,7 @@ class BuiltinEngine:
         return {
             "tokens": float(decoder.num_tokens),
             "requests": float(self._num_requests),
+            "decode_steps": float(decoder.num_steps),
             "busy_s": self._busy_s,
             "idle_s": self._idle_s,
             "active": float(len(decoder.running)),

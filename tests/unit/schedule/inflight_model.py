@@ -130,7 +130,10 @@ class _Model:
                 self.note(take)
                 self.learning = self.now + load.learner_s
                 counts = schedule.counts()
-                self.agents_left, self.designs_left = counts["agent_ready"], counts["designer_ready"]
+                self.agents_left, self.designs_left = (
+                    counts["agent_ready"],
+                    counts["designer_ready"],
+                )
                 self.taken = take
 
     def open(self, design: str | None, admit: Callable[[str, str], int]) -> None:

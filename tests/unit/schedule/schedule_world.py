@@ -89,12 +89,17 @@ class World:
         self.last_wait: Wait | None = None
         self.has_batch_back = False
         self._number = 0
+        self.limits: random.Random | None = None
+        """Draws new limits below the bound at every turn, as a controller out of its mind."""
 
     # The coordinator: does whatever it may, designs first, oldest design first ----------------
 
     def coordinate(self) -> None:
         """Start plays, admit designs and pool plays, then ask for a batch."""
         schedule = self.schedule
+        if self.limits is not None:
+            agents, designs = (self.limits.choice((0, 1, 3, 10, 1000)) for _ in range(2))
+            schedule.limit(agents=agents, designs=designs)
         for design in sorted(self.designs.values(), key=lambda d: int(d.group_id[1:])):
             while design.waiting and schedule.can_start_play(design.group_id):
                 play = self._name("p")

@@ -51,6 +51,18 @@ def test_no_group_is_over_its_bound_none_is_lost_and_nobody_waits_for_ever(world
     world.check_nothing_lost()
 
 
+@slow_checks
+@given(worlds, st.sampled_from(ORDERS), st.integers(0, 2**32), st.booleans())
+def test_whatever_the_limits_nobody_waits_for_ever(world, order, seed, changing):
+    world.limits = random.Random(seed)
+    world.coordinate()
+    if not changing:
+        world.limits = None
+    run(world, 12, pick=order, max_events=20_000)
+    world.check_ages()
+    world.check_nothing_lost()
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("validity", [0.0, 0.5, 1.0])
 def test_bound_zero_is_exactly_synchronous(order, validity):
