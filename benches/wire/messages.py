@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
+import typing
 from typing import Any
 
 import numpy as np
 
 from spade_async.transport.block import lay_out
 from spade_async.transport.link import Hub
-from spade_async.transport.messages import EpisodeResult, Hello, Welcome
+from spade_async.transport.messages import MESSAGES, EpisodeResult, Hello, Message, Welcome
 
 BYTES_PER_TOKEN = 4 + 1 + 4 + 8
 
@@ -50,3 +53,29 @@ def episode(size: int, *, laid_out: bool, index: int = 0) -> EpisodeResult:
         jail={"calls": 5, "wall_s": 0.004, "outcomes": {"finished": 5}},
         **(lay_out(arrays) if laid_out else arrays),
     )
+
+
+def samples() -> list[Message]:
+    """One of each message, with the values of an ordinary run."""
+    found: list[Message] = []
+    for record in MESSAGES:
+        hints = typing.get_type_hints(record)
+        values = {f.name: _value(f.name, hints[f.name]) for f in dataclasses.fields(record)}
+        found.append(record(**values))
+    return found
+
+
+def _value(name: str, hint: Any) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _value(name, args[0])
+    if origin is list:
+        return [_value(name, args[0])] * 3
+    if origin is dict:
+        return {"a": 1 if args[1] is Any else _value(name, args[1])}
+    if origin is not None:
+        return np.arange(5).astype(typing.get_args(args[1])[0] if len(args) > 1 else args[0])
+    if hint is Any:
+        return "x"
+    plain: dict[Any, Any] = {str: name, int: 3, float: 0.5, bool: True, type(None): None}
+    return plain[hint]
