@@ -107,16 +107,66 @@ def report(run: Run, json_output: Json = False) -> None:
 
 @app.command()
 def simulate(
+    where: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG|RUN", help="TOML file, or the folder of a run."),
+    ] = None,
+    set_: Sets = None,
+    bounds: Annotated[
+        str, typer.Option(help='Bounds to try: "0,2,4:8"; AGENT alone has twice it for the other.')
+    ] = "",
+    slots: Annotated[str, typer.Option(help='engine.slots to try: "32,64".')] = "",
+    generators: Annotated[str, typer.Option(help='generator.count to try: "1,2".')] = "",
+    learner_speed: Annotated[str, typer.Option(help='Speeds of the learner to try: "1,2".')] = "",
+    split: Annotated[
+        int | None, typer.Option(help="Try every split of so many equal devices.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Learner steps to simulate.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the durations that are drawn.")] = 0,
+    from_run: Annotated[
+        Path | None, typer.Option("--from", metavar="RUN", help="Take durations from this run.")
+    ] = None,
+    design_s: Annotated[float | None, typer.Option(help="Mean seconds of a design.")] = None,
+    episode_s: Annotated[float | None, typer.Option(help="Mean seconds of an episode.")] = None,
+    learner_s: Annotated[float | None, typer.Option(help="Seconds of a learner step.")] = None,
+    swap_s: Annotated[
+        float | None, typer.Option(help="Seconds from a step's end to its weights in use.")
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Of the logarithm of both durations; default 1.")
+    ] = None,
+    validity: Annotated[
+        float | None, typer.Option(help="Share of designs that are played; default 0.8.")
+    ] = None,
+    limits: Annotated[bool, typer.Option(help="Find out which option binds.")] = True,
     tables: Annotated[
-        bool, typer.Option("--tables", help="Print the two tables of docs/simulate.md.")
+        bool, typer.Option("--tables", help="Print the two tables of docs/simulate.md instead.")
     ] = False,
+    json_output: Json = False,
 ) -> None:
-    """Run the schedule in virtual time: rules of staleness compared (docs/simulate.md)."""
-    from spade_async.commands import simulate as command
+    """What another bound, slot count or split would give, in virtual time (docs/simulate.md).
 
-    if not tables:
-        raise typer.BadParameter("say --tables")
-    command.tables()
+    Durations come from the options, from the configuration's [scripted] section, or from a run,
+    whose own step time is then predicted as well.
+    """
+    from spade_async.commands import simulate as command
+    from spade_async.simulate.assumptions import Assumed
+
+    if tables:
+        command.tables()
+        return
+    if where is None:
+        raise typer.BadParameter("name a TOML file or a run folder, or say --tables")
+    options = command.Options(
+        sets=set_ or [], bounds=bounds, slots=slots, generators=generators,
+        learner_speeds=learner_speed, split=split, steps=steps, seed=seed, from_run=from_run,
+        assumed=Assumed(
+            design_s=design_s, episode_s=episode_s, learner_s=learner_s, swap_s=swap_s,
+            sigma=sigma, validity=validity,
+        ),
+        finds_limit=limits,
+    )  # fmt: skip
+    command.simulate(where, options, as_json=json_output, console=Console())
 
 
 @app.command()

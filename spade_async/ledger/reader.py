@@ -42,6 +42,11 @@ class LedgerReader(
         """
         return cls(open_file(path, read_only=True))
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._db.path
+
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Rows of any SELECT over the tables of `schema.py` (for the report's own figures)."""
         return self._db.rows(sql, values)

@@ -45,7 +45,14 @@ def load_of(
 def usable_slots(config: Config) -> int:
     """Sequences that one generator can have in flight."""
     episodes = config.generator.concurrent_tasks * config.agent.seeds_per_environment
-    return min(config.engine.slots, config.sandbox.workers, episodes)
+    return min(config.engine.slots, _workers(config), episodes)
+
+
+def _workers(config: Config) -> int:
+    """Sessions of the jail at once; a scripted run without a jail has no such limit."""
+    if config.engine.kind == "scripted" and not config.scripted.jail:
+        return config.engine.slots
+    return config.sandbox.workers
 
 
 def bound_lines(config: Config, checks: list[AgeCheck] | None = None) -> list[str]:
@@ -88,7 +95,7 @@ def _slots(config: Config, slots: int) -> str:
     usable = usable_slots(config)
     if usable == config.engine.slots:
         key = f"engine.slots={config.engine.slots}"
-    elif usable == config.sandbox.workers:
+    elif usable == _workers(config):
         key = f"sandbox.workers={config.sandbox.workers}"
     else:
         key = f"generator.concurrent_tasks={config.generator.concurrent_tasks}"

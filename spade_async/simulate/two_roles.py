@@ -90,7 +90,7 @@ class _Count:
             step_s=span_s / num_steps,
             learner_idle_share=max(1.0 - self.learner_s / span_s, 0.0),
             generator_idle_share=times.idle_s / generator_s,
-            slots_free_share=1.0 - times.slot_s / (generator_s * setting.slots),
+            slots_free_share=max(1.0 - times.slot_s / (generator_s * setting.slots), 0.0),
             slots_full_share=times.full_s / generator_s,
             bound_wait_share=times.starved_s / span_s,
             agent_mean_age=mean(agent) if agent else None,
@@ -148,6 +148,8 @@ class TwoRoles:
         self._ready: set[str] = set()
         self._step = 0
         self._is_training = False
+        self._has_news = True
+        """Whether something happened that the schedule may answer to; one episode more does not."""
         self._count = _Count(setting)
         self.step_ends_s: list[float] = []
         """When each step ended."""
@@ -165,7 +167,7 @@ class TwoRoles:
             if self._step == warm_up > step:
                 self._count = _Count(self._setting, since_s=self.timeline.now_s)
                 self.fleet.times = FleetTimes()
-            if not self.timeline.is_due:
+            if self._has_news and not self.timeline.is_due:
                 self._let_out()
         open_groups = {row.group_id for row in self.schedule.snapshot()}
         self._count.num_discarded = len(self._ready - open_groups)
@@ -173,6 +175,7 @@ class TwoRoles:
 
     def _let_out(self) -> None:
         """All that is allowed now, in the coordinator's order."""
+        self._has_news = False
         self._start_waiting()
         while self.schedule.can_admit_design():
             self._admit_design()
@@ -197,6 +200,7 @@ class TwoRoles:
         self._num_designs += size
 
     def _written(self, group: _DesignGroup, number: int, design: Design) -> None:
+        self._has_news = True
         if design.is_played:
             group.waiting.append(number)
         else:
@@ -218,6 +222,7 @@ class TwoRoles:
 
         def arm_is_in(*, is_trained: bool) -> None:
             nonlocal arms_left
+            self._has_news = True
             arms_left -= 1
             if is_trained:
                 self._mark_ready(play_id)
@@ -266,7 +271,12 @@ class TwoRoles:
     def _step_ended(self) -> None:
         self._step += 1
         self._is_training = False
+        self._has_news = True
         self.schedule.step_finished(self._step)
         self.step_ends_s.append(self.timeline.now_s)
         swap_s = self._workload.swap_s(self._step)
-        self.timeline.after(swap_s, partial(self.schedule.weights_loaded, self._step))
+        self.timeline.after(swap_s, partial(self._loaded, self._step))
+
+    def _loaded(self, ordinal: int) -> None:
+        self.schedule.weights_loaded(ordinal)
+        self._has_news = True

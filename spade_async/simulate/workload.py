@@ -60,6 +60,10 @@ class Workload(Protocol):
     def swap_s(self, step: int) -> float:
         """Seconds from that report until a generator has loaded the weights."""
 
+    @property
+    def summary(self) -> dict[str, float]:
+        """What is known of it, for people."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnWorkload:
@@ -99,6 +103,17 @@ class DrawnWorkload:
     def swap_s(self, step: int) -> float:
         """Independent of the batch."""
         return self.swap.draw(self._rng("swap", step))
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """Means."""
+        return {
+            "design_s": self.designs.mean,
+            "episode_s": self.episodes.mean,
+            "validity": self.validity,
+            "learner_s": self.learner.mean,
+            "swap_s": self.swap.mean,
+        }
 
     def _episodes(self, rng: random.Random) -> tuple[Piece, ...]:
         return tuple(Piece(self.episodes.draw(rng)) for _ in range(self.episodes_per_arm))
