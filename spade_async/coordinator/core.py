@@ -13,6 +13,7 @@ from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.state import DesignGroup, PlayGroup
+from spade_async.coordinator.tags import Result, tag_problem, without_tokens
 from spade_async.coordinator.timings import Timings
 from spade_async.coordinator.versions import VersionBook
 from spade_async.coordinator.window import StepWindow
@@ -22,6 +23,7 @@ from spade_async.grounding.corpus import Corpus
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import Ledger
 from spade_async.telemetry.alerts import Alert, Alerts
+from spade_async.transport.messages import DesignTask, PlayTask
 from spade_async.types import RegretEstimate, Role
 
 CUT = "ours: cut at async.straggler_s"
@@ -89,6 +91,14 @@ class Core:
         if alert is not None:
             self._unsaved_alerts.append(alert)
             self.unshown_alerts.append(alert)
+
+    def checked(self, task: DesignTask | PlayTask, result: Result) -> Result:
+        """The result, or a missing one when its tokens cannot be of the versions they claim."""
+        problem = tag_problem(self.versions, result, task.min_version)
+        if problem is None:
+            return result
+        self.alert(f"{result.task_id}: wrong tags: {problem}", kind="wrong_tags")
+        return without_tokens(result, problem)
 
     def came_to_nothing(self, role: Role, group_id: str, reasons: Iterable[str | None]) -> None:
         """A group is missing as a whole: count it, tell of it, end a run of nothing else.

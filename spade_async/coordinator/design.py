@@ -109,6 +109,7 @@ class DesignLoop:
             core.counters["tokens_cut_at_deadline"] += int(result.loss_mask.sum())
             return
         core.timings.design(task, result)
+        result = core.checked(task.message, result)
         member = next(m for m in group.members if m.task_id == result.task_id)
         rejection = _rejection(result)
         environment = None if result.source == "" else self._environment(result)

@@ -14,7 +14,7 @@ from spade_async.coordinator.dispatch import EVALUATION, Task
 from spade_async.environment.contract import environment_id
 from spade_async.seeds import derive
 from spade_async.transport.messages import EpisodeResult, PlayTask
-from spade_async.types import NO_VERSION, Arm, PolicyVersion
+from spade_async.types import Arm, PolicyVersion
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Evaluation:
         if run is None or (result.task_id, result.index) not in run.waiting_for:
             return None
         run.waiting_for.discard((result.task_id, result.index))
-        sampled = result.versions[result.versions != NO_VERSION]
+        sampled = result.versions[result.loss_mask == 1]
         if result.episode_return is None or (sampled != run.version.packed).any():
             if result.episode_return is not None:
                 log.error("%s was not played on version %s", result.task_id, run.version)
@@ -131,5 +131,10 @@ class Evaluation:
             error = (squares / (n - 1) / n) ** 0.5 if n > 1 else None
             levels[level] = (n, mean, error)
         if run.missing:
-            log.warning("evaluation of %s: %d episodes are missing", run.version, run.missing)
+            played = run.missing + sum(len(returns) for returns in run.returns.values())
+            self._core.alert(
+                f"evaluation of version {run.version}: {run.missing} of {played} episodes are "
+                "missing",
+                kind="evaluation_missing",
+            )
         return EvalResult(run.version, run.step, levels, run.missing)

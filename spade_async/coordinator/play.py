@@ -171,6 +171,7 @@ class PlayLoop:
                 core.counters["tokens_cut_at_deadline"] += int(result.loss_mask.sum())
             return
         core.timings.episode(task, result, play.kind)
+        result = core.checked(task.message, result)
         arm = Arm(result.arm)
         trace = TokenTrace(
             result.token_ids, result.loss_mask, result.generator_logprobs, result.versions

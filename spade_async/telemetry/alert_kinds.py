@@ -64,5 +64,15 @@ KINDS: dict[str, AlertKind] = {
         "missing of it is cut, the rest of it is trained.",
         "nothing when it stays rare; else raise async.straggler_s or look at the named environment",
     ),
+    "evaluation_missing": AlertKind(
+        "Episodes of an evaluation are missing, cut, or of another version than it states: they "
+        "are not scored.",
+        "see logs/coordinator.log and the log of the generator",
+    ),
+    "wrong_tags": AlertKind(
+        "Tokens of a result cannot be of the versions they claim: its sample is missing and is not "
+        "trained.",
+        "a fault of the generator that sent it: see its log and restart the run",
+    ),
     "other": AlertKind("Anything else.", ""),
 }

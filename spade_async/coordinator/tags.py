@@ -1,0 +1,61 @@
+"""Whether the tokens of a result can be of the versions they claim.
+
+A sample is aged, trained and compared by these tags, so one that cannot be right makes its sample
+missing, with the reason; it never ends the run and is never trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeVar
+
+import numpy as np
+
+from spade_async.coordinator.versions import VersionBook
+from spade_async.transport.messages import DesignResult, EpisodeResult
+from spade_async.types import NO_VERSION, PolicyVersion
+
+Result = TypeVar("Result", DesignResult, EpisodeResult)
+
+
+def tag_problem(versions: VersionBook, result: Result, min_version: int) -> str | None:
+    """What is wrong with a result's arrays, or None.
+
+    Args:
+        versions: every version of this run.
+        result: tokens as the generator sent them.
+        min_version: packed version its task asked for.
+    """
+    lengths = [len(a) for a in (result.token_ids, result.loss_mask, result.generator_logprobs,
+                                result.versions)]  # fmt: skip
+    if len(set(lengths)) != 1:
+        return f"ids, mask, log-probabilities and versions have lengths {lengths}"
+    sampled = result.loss_mask == 1
+    if (result.versions[~sampled] != NO_VERSION).any():
+        return "a token that nobody sampled has a version"
+    for packed in np.unique(result.versions[sampled]).tolist():
+        if packed == NO_VERSION:
+            return "a sampled token has no version"
+        if versions.ordinal(packed) is None:
+            return f"version {PolicyVersion.unpack(packed)} was never published"
+        if packed < min_version:
+            asked = PolicyVersion.unpack(min_version)
+            return f"sampled on version {PolicyVersion.unpack(packed)}, asked for {asked} or newer"
+    return None
+
+
+def without_tokens(result: Result, problem: str) -> Result:
+    """The same result as a missing one: nothing of it can be trained."""
+    ids, mask = np.zeros(0, np.int32), np.zeros(0, np.uint8)
+    logprobs, versions = np.zeros(0, np.float32), np.zeros(0, np.int64)
+    gone = dataclasses.replace(
+        result,
+        missing_reason=f"ours: wrong tags: {problem}",
+        token_ids=ids,
+        loss_mask=mask,
+        generator_logprobs=logprobs,
+        versions=versions,
+    )
+    if isinstance(gone, EpisodeResult):
+        return dataclasses.replace(gone, episode_return=None)
+    return dataclasses.replace(gone, rejection=None)
