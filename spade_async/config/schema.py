@@ -118,7 +118,9 @@ class AsyncConfig(Section):
     designer_bound: int = Field(8, ge=0, le=1000)
     """Oldest trained designer sample, in learner steps (its episodes must be in as well)."""
     straggler_s: float = Field(60.0, gt=0.0, le=86_400.0)
-    """After this long without a result a task is cut by name and its sample is missing."""
+    """The longest that the learner waits for named groups without any result of theirs; what is
+    missing of the oldest is then cut by name. More than the longest episode that is to be trained.
+    """
 
     controller: bool = True
     """Hold fewer groups and sequences than the bounds allow while the learner does not wait for

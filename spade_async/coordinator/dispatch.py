@@ -13,9 +13,11 @@ import time
 from dataclasses import dataclass, field
 
 from spade_async.transport.link import Hub
-from spade_async.transport.messages import DesignTask, PlayTask
+from spade_async.transport.messages import CancelTask, DesignTask, PlayTask
 
 EVALUATION, PLAY, DESIGN = 0, 1, 2
+_MOST_HEARD = 4096
+"""Groups whose newest result is remembered: more than are ever outstanding."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,10 @@ class Dispatcher:
         self.limit: int | None = None
         """Sequences up to which a generator gets more tasks; an idle one always gets one."""
         self.running: dict[str, Task] = {}
+        self._ending: dict[str, Task] = {}
+        """Cut tasks that their generator has not ended yet; they hold its credit until then."""
+        self.heard_s: dict[str, float] = {}
+        """Designer or pool group (or "evaluation") -> moment of its newest result."""
 
     def submit(self, task: Task, *, kind: int, number: int) -> None:
         """Queue a task; `number` is that of its design group, lower goes first."""
@@ -102,23 +108,31 @@ class Dispatcher:
         if task is None or index not in task.waiting_for:
             return None
         task.waiting_for.discard(index)
+        self._hear(task.message.group_id.split(".")[0])
         if task.peer is not None:
             self._sequences[task.peer] -= 1
         if not task.waiting_for:
             self._close(task)
         return task
 
-    def stragglers(self, older_than_s: float) -> list[Task]:
-        """Remove and return tasks that have been out for longer than that."""
-        now = time.monotonic()
-        late = [
-            t
-            for t in self.running.values()
-            if t.sent_s is not None and now - t.sent_s > older_than_s
-        ]
-        for task in late:
-            self._close(task)
-        return late
+    def _hear(self, root: str) -> None:
+        self.heard_s.pop(root, None)
+        self.heard_s[root] = time.monotonic()
+        if len(self.heard_s) > _MOST_HEARD:
+            del self.heard_s[next(iter(self.heard_s))]
+
+    async def cut(self, task: Task) -> None:
+        """End a task: nothing of it is waited for any more, and its generator is told."""
+        del self.running[task.task_id]
+        if task.peer is not None and task.peer in self._held:
+            self._ending[task.task_id] = task
+            await self._hub.send(task.peer, CancelTask(task_id=task.task_id))
+
+    def ended(self, task_id: str) -> None:
+        """A generator has ended a cut task: its credit is free."""
+        task = self._ending.pop(task_id, None)
+        if task is not None:
+            self._free(task)
 
     def oldest(self) -> tuple[str, float] | None:
         """(task id, seconds) of the task that has been out longest."""
@@ -131,6 +145,9 @@ class Dispatcher:
 
     def _close(self, task: Task) -> None:
         del self.running[task.task_id]
-        if task.peer is not None:
+        self._free(task)
+
+    def _free(self, task: Task) -> None:
+        if task.peer is not None and task.peer in self._held:
             self._held[task.peer] -= 1
             self._sequences[task.peer] -= len(task.waiting_for)

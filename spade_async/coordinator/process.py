@@ -25,6 +25,7 @@ from spade_async.config.schema import Config
 from spade_async.coordinator.batch import BatchLoop, Plan
 from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.cutter import Cutter
 from spade_async.coordinator.design import DesignLoop
 from spade_async.coordinator.evaluation import EvalResult, Evaluation
 from spade_async.coordinator.play import PlayLoop
@@ -65,6 +66,16 @@ class Coordinator:
         self._batches = BatchLoop(self.core)
         self._evaluation = Evaluation(self.core)
         self._publisher = Publisher(self.core, hub, self._evaluation)
+        self._cutter = Cutter(
+            self.core,
+            self._designs,
+            self._plays,
+            self._evaluation,
+            self._publisher,
+            self._scored,
+        )
+        self._wait: Wait | None = None
+        """Why the learner has no batch; None while it has one."""
         self._watch = Watch(self.core)
         self._control = Control(self.core, self._watch)
         self._tensorboard = EventWriter(folder.tensorboard, self._resumed.purge_step)
@@ -91,7 +102,8 @@ class Coordinator:
             received = await self._collect()
             await self._commit(received)
             await self._let_out()
-            self._cut_stragglers()
+            is_idle = self._learner_ready and self._in_training is None
+            await self._cutter.look(self._wait if is_idle and not self.core.is_stopping else None)
             self._write_status()
         await self._say_stop()
         if self._cause is not None:
@@ -161,6 +173,8 @@ class Coordinator:
                 self._scored(self._evaluation.on_result(message))
             case m.EpisodeResult():
                 self._plays.on_result(message)
+            case m.TaskCut():
+                self._cutter.on_ended(message)
             case m.DesignResult():
                 self._designs.on_result(message)
             case m.Credit():
@@ -275,6 +289,7 @@ class Coordinator:
             self.core.schedule.begin_replay()
             return self._resumed.replay.pop(0)
         take = self.core.schedule.take()
+        self._wait = take if isinstance(take, Wait) else None
         if isinstance(take, Wait):
             self.core.waits_for = " ".join(filter(None, (take.reason, take.role, take.waits_for)))
             return None
@@ -286,24 +301,6 @@ class Coordinator:
             self.core.ledger.set_group_state(group_id, "missing")
         self.core.schedule.step_cancelled()
         return None
-
-    def _cut_stragglers(self) -> None:
-        core = self.core
-        late = core.dispatcher.stragglers(core.config.async_.straggler_s)
-        if not late:
-            return
-        with core.ledger.transaction():
-            for task in late:
-                log.warning(
-                    "task %s is cut after %s s", task.task_id, core.config.async_.straggler_s
-                )
-                core.counters["tasks_cut"] += 1
-                if isinstance(task.message, m.DesignTask):
-                    self._designs.cut(task)
-                elif task.message.purpose == "eval":
-                    self._scored(self._evaluation.cut(task))
-                else:
-                    self._plays.cut(task)
 
     def _write_status(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -120,6 +120,11 @@ class Publisher:
             action=f"see logs/{name}.log",
         )
 
+    def has_loaded(self, name: str, packed: int) -> bool:
+        """Whether a generator has loaded that version or a later one."""
+        loaded = self._loaded.get(name)
+        return loaded is not None and loaded >= packed
+
     def on_loaded(self, name: str, message: WeightsLoaded) -> None:
         """A generator proved what it loaded: admission opens for that version."""
         if not message.attested:

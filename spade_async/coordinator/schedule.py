@@ -262,6 +262,19 @@ class Schedule:
         group, role = min(firsts, key=lambda first: first[0].birth)
         return group.group_id, role, self.learner_ordinal - group.birth
 
+    def blockers(self, wait: Wait) -> list[tuple[str, Role]]:
+        """Running groups, oldest first, of which a wait needs one or more before it can end."""
+        if wait.reason is WaitReason.TRAINING:
+            return []
+        if wait.reason is WaitReason.DEADLINE:
+            lane = self._agent if wait.role is Role.AGENT else self._designer
+            line = lane.failing_line(self.learner_ordinal)
+            running = [(g, lane.role) for g in lane.running() if line is None or g.birth <= line]
+        else:
+            running = [(g, lane.role) for lane in self._lanes for g in lane.running()]
+        running.sort(key=lambda found: found[0].birth)
+        return [(group.group_id, role) for group, role in running]
+
     def counts(self) -> dict[str, int]:
         """Gauges for metrics: groups ready and running per role, places reserved, in training."""
         return {

@@ -12,6 +12,7 @@ sufficient.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spade_async.types import Role
@@ -109,9 +110,13 @@ class Lane:
                 return birth
         return None
 
+    def running(self) -> Iterator[Group]:
+        """Groups that are not ready, oldest first."""
+        return (group for group in self.groups.values() if not group.is_ready)
+
     def oldest_running(self) -> Group | None:
         """The group that waited longest without being ready."""
-        return next((group for group in self.groups.values() if not group.is_ready), None)
+        return next(self.running(), None)
 
     def oldest_ready(self) -> list[Group]:
         """What a step would take: ready groups, oldest first, at most the quota."""

@@ -5,6 +5,7 @@ No torch here. Implementations: `builtin` (torch, small models), vLLM (later), `
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +42,14 @@ class Generation:
     """"stop" or "length"."""
     queue_s: float = 0.0
     """Seconds it waited for a slot; part of the time that `generate` took."""
+
+
+class GenerationCancelled(asyncio.CancelledError):
+    """A request was cancelled after it had sampled so many tokens."""
+
+    def __init__(self, num_tokens: int) -> None:
+        super().__init__()
+        self.num_tokens = num_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from spade_async.agent.episode import Player
@@ -64,6 +65,8 @@ class Counters:
     jail: JailUse = field(default_factory=JailUse)
     running: dict[str, float] = field(default_factory=dict)
     """Task id -> monotonic start in seconds."""
+    cut_tokens: Counter[str] = field(default_factory=Counter)
+    """Task id -> tokens sampled for results that will not be sent, until that is reported."""
 
     def oldest_task_s(self) -> float:
         """Age of the oldest running task; 0 when there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from dataclasses import dataclass, field
@@ -87,6 +88,9 @@ async def _design(context: GeneratorContext, task: DesignTask, draft: _Draft) ->
     metered = dataclasses.replace(context.player, engine=meter.as_engine())
     try:
         await _write(dataclasses.replace(context, player=metered), task, draft)
+    except asyncio.CancelledError:
+        context.counters.cut_tokens[task.task_id] += meter.num_tokens
+        raise
     finally:
         draft.timing = meter.timing()
 

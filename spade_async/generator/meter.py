@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any, cast
 
-from spade_async.engine.protocol import Engine, Generation, Sampling
+from spade_async.engine.protocol import Engine, Generation, GenerationCancelled, Sampling
 
 
 class EngineMeter:
@@ -19,6 +19,8 @@ class EngineMeter:
         self._since_s = time.monotonic()
         self._engine_s = 0.0
         self._queue_s = 0.0
+        self.num_tokens = 0
+        """Tokens sampled so far, those of a request that was cancelled included."""
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the engine has."""
@@ -35,6 +37,10 @@ class EngineMeter:
         try:
             generation = await self._engine.generate(prompt_ids, sampling)
             queue_s = generation.queue_s
+            self.num_tokens += len(generation.token_ids)
+        except GenerationCancelled as cancelled:
+            self.num_tokens += cancelled.num_tokens
+            raise
         finally:
             self._queue_s += queue_s
             self._engine_s += time.monotonic() - start_s - queue_s

@@ -59,6 +59,9 @@ async def _episode(
     player = replace(context.player, engine=meter.as_engine())
     try:
         played = await play_episode(player, play, limits)
+    except asyncio.CancelledError:
+        context.counters.cut_tokens[task.task_id] += meter.num_tokens
+        raise
     except Exception as fault:
         # Recorded as missing with its reason; the other episodes go on.
         log.exception("episode %s[%d] is missing", task.task_id, index)

@@ -25,12 +25,14 @@ from spade_async.generator.play_task import run_play
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer
 from spade_async.transport.messages import (
+    CancelTask,
     Credit,
     DesignTask,
     Message,
     PlayTask,
     ProcessFailed,
     Stop,
+    TaskCut,
     WeightsLoaded,
     WeightsPublished,
 )
@@ -41,6 +43,9 @@ log = logging.getLogger(__name__)
 
 _LOAD_TRIES = 3
 _LOAD_PAUSE_S = 0.5
+_MOST_CUT = 1024
+_CUT_S = 10.0
+"""A cancelled task ends within the time of a kill; what does not is said."""
 
 
 class Generator:
@@ -68,6 +73,9 @@ class Generator:
         self._finishing = False
         self._vitals = Vitals()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._cutting: set[asyncio.Task[None]] = set()
+        self._cut: dict[str, None] = {}
+        """Newest task ids that were cut: one that comes after its cancellation is not begun."""
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._newest: WeightsPublished | None = None
         self._published = asyncio.Event()
@@ -117,7 +125,13 @@ class Generator:
             for future in done:
                 future.result()
         finally:
-            running = [*parts, *waits, *self._tasks, *([self._checking] if self._checking else [])]
+            running = [
+                *parts,
+                *waits,
+                *self._tasks,
+                *self._cutting,
+                *([self._checking] if self._checking else []),
+            ]
             for future in running:
                 future.cancel()
             await asyncio.gather(*running, return_exceptions=True)
@@ -134,6 +148,10 @@ class Generator:
                 self._start(message.task_id, self._design(message))
             case PlayTask():
                 self._start(message.task_id, self._play(message))
+            case CancelTask():
+                cutting = asyncio.create_task(self._cancel(message.task_id))
+                self._cutting.add(cutting)
+                cutting.add_done_callback(self._cutting.discard)
             case WeightsPublished():
                 self._newest = message
                 self._published.set()
@@ -148,7 +166,24 @@ class Generator:
             case _:
                 log.error("the coordinator sent %s, which it never should", type(message).__name__)
 
+    async def _cancel(self, task_id: str) -> None:
+        """End a task, its requests and its jailed workers; then say so."""
+        self._cut[task_id] = None
+        if len(self._cut) > _MOST_CUT:
+            del self._cut[next(iter(self._cut))]
+        for task in [t for t in self._tasks if t.get_name() == task_id]:
+            log.info("%s is cut", task_id)
+            task.cancel()
+            await asyncio.wait([task], timeout=_CUT_S)
+            if not task.done():
+                log.warning("%s does not end; its slot is given up", task_id)
+        tokens = self._context.counters.cut_tokens.pop(task_id, 0)
+        await self._peer.send(TaskCut(task_id=task_id, tokens=tokens))
+
     def _start(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
+        if task_id in self._cut:
+            work.close()
+            return
         counters = self._context.counters
         counters.tasks_started += 1
         counters.running[task_id] = time.monotonic()

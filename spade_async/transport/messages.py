@@ -161,6 +161,24 @@ class EpisodeResult(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTask(Message):
+    """Coordinator -> generator: end a task that is waited for no longer. Answered by `TaskCut`."""
+
+    to_coordinator: ClassVar[bool] = False
+    from_coordinator: ClassVar[bool] = True
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCut(Message):
+    """Generator -> coordinator: the task is ended (or was never here) and its slot is free."""
+
+    task_id: str
+    tokens: int
+    """Tokens it had sampled for results that were not sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBatch(Message):
     """Coordinator -> learner: the samples of one step, concatenated. Re-sent if lost.
 
@@ -289,7 +307,7 @@ class Stop(Message):
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Hello, Welcome, Credit, DesignTask, DesignResult, PlayTask, EpisodeResult, TrainingBatch,
-    StepReport, WeightsPublished, WeightsLoaded, Heartbeat, ProcessFailed, Stop,
+    Hello, Welcome, Credit, DesignTask, DesignResult, PlayTask, EpisodeResult, CancelTask, TaskCut,
+    TrainingBatch, StepReport, WeightsPublished, WeightsLoaded, Heartbeat, ProcessFailed, Stop,
 )  # fmt: skip
 """All records in wire order; a record's kind on the wire is its class name."""

@@ -39,6 +39,8 @@ class ScriptedGenerator:
                 return self._load(message.version, message.digest)
             case m.DesignTask():
                 return [self._design(message)]
+            case m.CancelTask():
+                return [m.TaskCut(task_id=message.task_id, tokens=0)]
             case m.PlayTask():
                 return [self._episode(message, i) for i in range(len(message.seeds))]
             case _:

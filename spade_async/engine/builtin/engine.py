@@ -26,7 +26,7 @@ from spade_async.config.schema import EngineConfig
 from spade_async.engine.builtin.decoder import Decoder
 from spade_async.engine.builtin.model import Model, open_model
 from spade_async.engine.builtin.request import Request
-from spade_async.engine.protocol import Generation, LoadReport, Sampling
+from spade_async.engine.protocol import Generation, GenerationCancelled, LoadReport, Sampling
 from spade_async.errors import GenerationError, SpadeError, WeightsError, boundary
 from spade_async.types import PolicyVersion
 from spade_async.weights.digest import tensor_digests
@@ -142,7 +142,7 @@ class BuiltinEngine:
             request.cancelled = True
             self._open.pop(request, None)
             self._jobs.put(None)
-            raise
+            raise GenerationCancelled(len(request.tokens)) from None
         return result
 
     async def load_weights(self, version: PolicyVersion, location: str, digest: str) -> LoadReport:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ import torch
 
 from spade_async.config.schema import EngineConfig
 from spade_async.engine.builtin import BuiltinEngine
-from spade_async.engine.protocol import Generation, Sampling
+from spade_async.engine.builtin.decoder import Decoder
+from spade_async.engine.protocol import Generation, GenerationCancelled, Sampling
 from spade_async.errors import GenerationError, WeightsError
 from spade_async.types import PolicyVersion
 from spade_async.weights.store import FileWeightStore
@@ -111,6 +113,29 @@ async def test_logprobs_are_those_of_a_full_pass_for_any_batch_composition(model
         assert len(one.token_ids) == len(one.logprobs) == len(one.versions) <= 3 + i
         assert one.finish_reason == ("stop" if one.token_ids[-1] == 1 else "length")
         assert 1 not in one.token_ids[:-1]
+
+
+@run_async
+async def test_a_cancelled_request_says_how_many_tokens_it_had_sampled(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = Decoder.step
+
+    def slowly(decoder: Decoder) -> Any:
+        time.sleep(0.02)
+        return decode(decoder)
+
+    monkeypatch.setattr(Decoder, "step", slowly)
+    async with running(llama, context=256) as engine:
+        long = Sampling(1.0, 250, (), seed=1)
+        request = asyncio.create_task(engine.generate([5, 6], long))
+        await until(lambda: engine.stats()["tokens"] >= 3)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await request
+        assert isinstance(cancelled.value, GenerationCancelled)
+        assert cancelled.value.num_tokens >= 3
+        await until(lambda: engine.stats()["active"] == 0)
 
 
 @run_async

@@ -19,12 +19,14 @@ from spade_async.generator.context import GeneratorContext
 from spade_async.generator.serve import Generator
 from spade_async.transport.link import Received
 from spade_async.transport.messages import (
+    CancelTask,
     Credit,
     EpisodeResult,
     Message,
     PlayTask,
     ProcessFailed,
     Stop,
+    TaskCut,
     WeightsLoaded,
     WeightsPublished,
     Welcome,
@@ -132,6 +134,27 @@ def test_stop_with_finish_does_not_wait_for_weights_that_never_come() -> None:
     held = play_task(min_version=PolicyVersion(0, 9).packed)
     code, peer = serve(held, Stop(reason="done", finish=True))
     assert code == 0
+    assert peer.of(EpisodeResult) == []
+
+
+def test_a_cancelled_task_ends_with_its_jailed_workers_and_says_so() -> None:
+    code, peer = serve(
+        play_task(task_id="slow", seeds=[1, 2]),
+        CancelTask(task_id="slow"),
+        CancelTask(task_id="unknown"),
+        delay_s=30.0,
+        leave_after_s=1.0,
+    )
+    assert code == 0
+    ended = {message.task_id: message.tokens for message in peer.of(TaskCut)}
+    assert ended == {"slow": 0, "unknown": 0}
+    assert peer.of(EpisodeResult) == []
+
+
+def test_a_task_that_comes_after_its_cancellation_is_not_begun() -> None:
+    code, peer = serve(CancelTask(task_id="p"), play_task(), leave_after_s=0.5)
+    assert code == 0
+    assert [message.task_id for message in peer.of(TaskCut)] == ["p"]
     assert peer.of(EpisodeResult) == []
 
 
