@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from spade_async.coordinator.regroup import regroup, restore_schedule
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.versions import VersionBook
 from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
+from spade_async.disk.manifest import damage
 from spade_async.domain import load_domain
 from spade_async.errors import RunFolderError
 from spade_async.grounding.corpus import open_corpus
@@ -179,18 +181,45 @@ def remember(core: Core) -> None:
 
 
 def _checkpoint(core: Core, versions: list[VersionRow]) -> VersionRow:
-    """Newest surviving version that can be loaded: a checkpoint on disk, or the start model."""
+    """Newest surviving version that can be loaded: a checkpoint on disk, or the start model.
+
+    A checkpoint that is damaged is named, moved away and passed over.
+    """
+    damaged: list[str] = []
+    found = _first_whole(core, versions, damaged)
+    if damaged:
+        core.alert(
+            f"{'; '.join(damaged)}: now damaged-..., the one before is used and the batches after "
+            "it are trained again",
+            kind="checkpoint_damaged",
+        )
+    if found is None:
+        raise RunFolderError(
+            f"{core.folder.checkpoints}: no checkpoint named by the ledger is on disk and whole; "
+            "restore the folder or start a new run"
+        )
+    return found
+
+
+def _first_whole(core: Core, versions: list[VersionRow], damaged: list[str]) -> VersionRow | None:
     for row in sorted(versions, key=lambda r: (r.ordinal, r.version.branch), reverse=True):
         if row.is_abandoned:
             continue
         if row.checkpoint is None and row.version.step == 0:
             return row
-        if row.checkpoint is not None and (core.folder.checkpoints / row.checkpoint).is_dir():
+        if row.checkpoint is None:
+            continue
+        folder = core.folder.checkpoints / row.checkpoint
+        if not folder.is_dir():
+            continue
+        wrong = damage(folder)
+        if wrong is None:
             return row
-    raise RunFolderError(
-        f"{core.folder.checkpoints}: no checkpoint named by the ledger is on disk; "
-        "restore the folder or start a new run"
-    )
+        aside = folder.with_name(f"damaged-{row.checkpoint}")
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+        damaged.append(f"checkpoint {row.checkpoint} is damaged ({wrong})")
+    return None
 
 
 def _replayed(core: Core, batch: BatchRow, ordinal: int) -> Plan:

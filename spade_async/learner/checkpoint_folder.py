@@ -1,8 +1,8 @@
 """Folders under ``checkpoints/``: their names, how one is committed, which ones are removed.
 
 A folder with a checkpoint's name is whole and on disk: it is written under a hidden name, every
-file is synced, then it is renamed and the parent synced. What is in it, `checkpoint.py` knows. No
-torch.
+file is synced, a manifest of sizes and digests with them, then it is renamed and the parent synced.
+What is in it, `checkpoint.py` knows. No torch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from spade_async.disk.manifest import write_manifest
 from spade_async.types import PolicyVersion
 
 SCHEMA = 1
@@ -48,6 +49,7 @@ def committing(root: Path, name: str) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     yield temporary
+    write_manifest(temporary)
     for path in temporary.iterdir():
         _sync(path)
     _sync(temporary)

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "sandbox", "sandbox_core", "sandbox_sync", "sandbox_policy", "sandbox_records",
         "sandbox_profiles", "sandbox_profile_record", "sandbox_interpreter", "jail_backends",
-        "transport", "ledger", "engine", "weights", "grpo",
+        "transport", "ledger", "engine", "weights", "grpo", "disk",
     ),
     # designer.hint tries the hint alone as an answer, in the jail: a use case.
     ("environment", "agent", "designer.hint", "evals", "nano"),
