@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from spade_async.config.link_address import IPC
-from spade_async.config.load import load_resolved
+from spade_async.config.load import flatten, load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.batch import BatchLoop, Plan
@@ -27,6 +27,7 @@ from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.cutter import Cutter
 from spade_async.coordinator.design import DesignLoop
+from spade_async.coordinator.disk import DiskPause
 from spade_async.coordinator.evaluation import EvalResult, Evaluation
 from spade_async.coordinator.play import PlayLoop
 from spade_async.coordinator.publish import Publisher
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 TURN_S = 0.05
 """Longest sleep of the loop when nothing arrives."""
 MOST_PER_TURN = 512
+MOST_HELD = 4096
+"""Messages kept in memory while the disk is full; then the link's credits hold the rest."""
 STATUS_S = 1.0
 LEARNER = "learner"
 
@@ -79,7 +82,7 @@ class Coordinator:
         self._watch = Watch(self.core)
         self._control = Control(self.core, self._watch)
         self._tensorboard = EventWriter(folder.tensorboard, self._resumed.purge_step)
-        self._tensorboard.hparams(flat(config))
+        self._tensorboard.hparams(flatten(config))
         shown = config.model_dump_json(indent=2, by_alias=True)
         self._tensorboard.text(self.core.step, "run/config", f"```\n{shown}\n```")
         self._steps = StepLoop(
@@ -93,6 +96,9 @@ class Coordinator:
         self._state = "starting"
         self._status_s = 0.0
         self._stop_s: float | None = None
+        self._disk = DiskPause(self.core, lambda: self._write_status(force=True))
+        self._held: list[Received] = []
+        """What came while there was no room on the disk, in order."""
         self._cause: str | None = None
         """Why the run ends as failed."""
 
@@ -100,6 +106,10 @@ class Coordinator:
         """Until the last step is done and scored, or a stop was asked for."""
         while not self._is_over():
             received = await self._collect()
+            if not self._disk.has_room():
+                await self._hold(received)
+                continue
+            received, self._held = [*self._held, *received], []
             await self._commit(received)
             await self._let_out()
             is_idle = self._learner_ready and self._in_training is None
@@ -137,6 +147,8 @@ class Coordinator:
 
     async def _collect(self) -> list[Received]:
         received: list[Received] = []
+        if len(self._held) >= MOST_HELD:
+            return received
         try:
             received.append(await asyncio.wait_for(self._hub.receive(), TURN_S))
         except TimeoutError:
@@ -147,6 +159,18 @@ class Coordinator:
                 break
             received.append(more)
         return received
+
+    async def _hold(self, received: list[Received]) -> None:
+        """No room on the disk: hear who lives, and keep the rest as it came, unacknowledged."""
+        for item in received:
+            if isinstance(item.message, m.Heartbeat):
+                self._watch.heartbeat(item.message)
+                item.ack()
+            else:
+                self._held.append(item)
+        self._write_status()
+        if len(self._held) >= MOST_HELD:
+            await asyncio.sleep(TURN_S)
 
     async def _commit(self, received: list[Received]) -> None:
         """One transaction for all that arrived; a finished step has a durable one of its own."""
@@ -308,7 +332,15 @@ class Coordinator:
             return
         self._status_s = now
         status = self._watch.status(self._state, self._steps.newest, self._pids)
-        write_status(self.core.folder.status, status)
+        if self._disk.is_paused:
+            status.limited_by = self._disk.waits_for
+        self._tensorboard.flush_if_due()
+        self.core.alerts.write()
+        try:
+            write_status(self.core.folder.status, status)
+        except OSError as cause:
+            # A status is a courtesy: the next one comes in a second.
+            log.warning("%s cannot be written: %s", self.core.folder.status, cause)
 
     async def _say_stop(self) -> None:
         core = self.core
@@ -328,16 +360,6 @@ class Coordinator:
         core.ledger.close()
         core.alerts.close()
         self._write_status(force=True)
-
-
-def flat(config: Config) -> dict[str, object]:
-    """Every key of the configuration, dotted, for the HPARAMS tab."""
-    found: dict[str, object] = {}
-    for section, values in config.model_dump(by_alias=True).items():
-        if section == "scripted" and not config.is_scripted:
-            continue
-        found |= {f"{section}.{key}": value for key, value in values.items()}
-    return found
 
 
 async def _serve(config: Config, folder: RunFolder, endpoint: str) -> None:

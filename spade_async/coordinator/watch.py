@@ -26,6 +26,10 @@ class EngineLoad:
     """Tokens per second of decoding, per generator."""
 
 
+DISK_FULL = "disk_full"
+"""State of a part that waits for room on the disk."""
+
+
 class Watch:
     """Newest heartbeat per part, and differences since the last learner step."""
 
@@ -53,6 +57,7 @@ class Watch:
         config = self._core.config
         before = self._beats.get(beat.name)
         self._beats[beat.name] = beat
+        self._tell_of_room(beat, before)
         self._silence.heard(beat.name)
         is_jailed = not config.is_scripted or config.scripted.jail
         if is_jailed and beat.metrics.get("jail_full") == 0.0 and not self._told_level:
@@ -71,6 +76,14 @@ class Watch:
             then = 0.0 if before is None else before.metrics.get(key, 0.0)
             # Counters hold integers: microseconds keep enough of a second.
             self._core.counters[f"generator_{key[7:-2]}_us"] += int(max(now - then, 0.0) * 1e6)
+
+    def _tell_of_room(self, beat: Heartbeat, before: Heartbeat | None) -> None:
+        """A part that waits for room on its disk (which may be another one than ours)."""
+        was_full = before is not None and before.state == DISK_FULL
+        if beat.state == DISK_FULL and not was_full:
+            self._core.alert(f"{beat.name} waits for {beat.waits_for}", kind="disk_full")
+        elif was_full and beat.state != DISK_FULL:
+            self._core.alert(f"{beat.name} found room on the disk and goes on", kind="disk_room")
 
     def jail_text(self) -> str | None:
         """What confines each generator, as Markdown; None when nothing is new since the last."""
@@ -118,6 +131,9 @@ class Watch:
 
     def limited_by(self) -> str:
         """The sentence of `telemetry.limits`."""
+        for beat in self._beats.values():
+            if beat.state == DISK_FULL:
+                return f"disk: {beat.name} waits for {beat.waits_for}; free some space"
         config = self._core.config
         return limiting(
             LimitFactors(

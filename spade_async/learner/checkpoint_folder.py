@@ -48,11 +48,16 @@ def committing(root: Path, name: str) -> Iterator[Path]:
     temporary = root / f".new-{name}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    yield temporary
-    write_manifest(temporary)
-    for path in temporary.iterdir():
-        _sync(path)
-    _sync(temporary)
+    try:
+        yield temporary
+        write_manifest(temporary)
+        for path in temporary.iterdir():
+            _sync(path)
+        _sync(temporary)
+    except BaseException:
+        # Half of a checkpoint would keep a full disk full.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     _discard(root, name)
     os.rename(temporary, root / name)
     _sync(root)

@@ -16,6 +16,7 @@ import torch
 
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.disk.room import Room
 from spade_async.errors import WeightsError
 from spade_async.grpo.samples import NonFiniteSample, unpack
 from spade_async.learner.attest import attestation
@@ -28,7 +29,7 @@ from spade_async.learner.update import Updater, UpdateResult
 from spade_async.seeds import derive
 from spade_async.transport.messages import StepReport, TrainingBatch, WeightsPublished
 from spade_async.types import PolicyVersion
-from spade_async.weights.store import WeightStore
+from spade_async.weights.store import Published, WeightStore
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class Learner:
         self._point = point
         self._store = store
         self._last_report: StepReport | None = None
+        self.room = Room()
+        """What every write goes through."""
         self._same_state: Path | None = None
         """Folder that holds the present state, since the last update that was not applied."""
         sweep(self._folder.checkpoints)
@@ -64,7 +67,7 @@ class Learner:
 
     def start(self) -> WeightsPublished:
         """Publish the loaded weights under the resume version: the sign that training can begin."""
-        published = self._store.publish(self.state.version, self.state.published_tensors())
+        published = self._publish()
         return WeightsPublished(
             version=self.state.version.packed,
             location=published.location,
@@ -104,19 +107,20 @@ class Learner:
         metrics = dict(result.metrics)
         quarantine = None
         if not result.applied:
-            quarantine = self._set_aside(batch, str(result.reason), metrics)
+            quarantine = self.room.write(
+                f"batch {batch.branch}.{batch.step}, set aside",
+                lambda: self._set_aside(batch, str(result.reason), metrics),
+            )
         else:
             self._same_state = None
         self.state.version = PolicyVersion(batch.branch, batch.step)
         checkpoint = None
         if batch.checkpoint:
             checkpoint_began = time.perf_counter()
-            checkpoint = save_checkpoint(
-                self._folder.checkpoints, self.state, self._point.model_folder
-            )
+            checkpoint = self.room.write(f"checkpoint {self.state.version}", self._save)
             self._retention.added(checkpoint)
             metrics["learner/checkpoint_s"] = time.perf_counter() - checkpoint_began
-        published = self._store.publish(self.state.version, self.state.published_tensors())
+        published = self._publish()
         metrics["learner/publish_s"] = published.seconds
         self._last_report = StepReport(
             branch=batch.branch,
@@ -141,6 +145,13 @@ class Learner:
             self._last_report.busy_s,
         )
         return self._last_report
+
+    def _save(self) -> str:
+        return save_checkpoint(self._folder.checkpoints, self.state, self._point.model_folder)
+
+    def _publish(self) -> Published:
+        version, tensors = self.state.version, self.state.published_tensors()
+        return self.room.write(f"weights {version}", lambda: self._store.publish(version, tensors))
 
     def _attestation(self) -> dict[str, Any]:
         if not self._config.weights.attest:

@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar
 
 from spade_async.config.load import load_resolved
 from spade_async.config.schema import Config
+from spade_async.disk.room import Room, WaitCancelled
 from spade_async.errors import SpadeError
 from spade_async.learner.progress import Progress, UpdateCancelled
 from spade_async.learner.resume_point import ResumePoint
@@ -91,6 +92,10 @@ class TrainsBatches(Protocol):
     @property
     def version(self) -> PolicyVersion:
         """What is loaded now."""
+
+    @property
+    def room(self) -> Room:
+        """What its writes go through: on a full disk they wait."""
 
     def start(self) -> WeightsPublished:
         """See `learner.Learner.start`."""
@@ -165,7 +170,7 @@ class LearnerProcess:
                 log.info("version %s is published; training can begin", learner.version)
             while not self._is_leaving:
                 await self._next(learner, receiving)
-        except UpdateCancelled:
+        except (UpdateCancelled, WaitCancelled):
             log.info("the running step was cancelled; nothing of it was applied")
         finally:
             receiving.cancel()
@@ -216,4 +221,13 @@ class LearnerProcess:
 
     def _load(self) -> TrainsBatches:
         point = ResumePoint.of(self._peer.welcome.resume)
-        return make_learner(self._config, self._run_dir, point)
+        learner = make_learner(self._config, self._run_dir, point)
+        learner.room.listen(self._waits_for_room, self._cancel.is_set)
+        return learner
+
+    def _waits_for_room(self, what: str | None) -> None:
+        """In the work thread: the run is not hung, it waits for the user."""
+        if what is None:
+            self.progress.enter("working", "room was found")
+        else:
+            self.progress.enter("disk_full", what)

@@ -28,7 +28,7 @@ class Progress:
         self._count += 1
 
     def enter(self, state: str, waits_for: str = "") -> float:
-        """Change the state ("starting", "idle", "working", "stopping").
+        """Change the state ("starting", "idle", "working", "disk_full", "stopping").
 
         Returns:
             Seconds spent in the state before.

@@ -16,6 +16,7 @@ from typing import Any
 
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.disk.room import Room
 from spade_async.engine.scripted_weights import NAME, digests, weights_of, write_weights
 from spade_async.errors import ConfigError, WeightsError, boundary
 from spade_async.grpo.samples import unpack
@@ -56,6 +57,8 @@ class ScriptedLearner:
         self._store = store
         self._delay_s = _delay(config.scripted.learner_delay)
         self._last_report: StepReport | None = None
+        self.room = Room()
+        """What every write goes through."""
         sweep(self._folder.checkpoints)
         if point.checkpoint is not None:
             _check(self._folder.checkpoints / point.checkpoint, point.version.step)
@@ -65,7 +68,7 @@ class ScriptedLearner:
 
     def start(self) -> WeightsPublished:
         """See `Learner.start`."""
-        published = self._publish()
+        published = self.room.write(f"weights {self.version}", self._publish)
         return WeightsPublished(
             version=self.version.packed,
             location=published.location,
@@ -103,14 +106,17 @@ class ScriptedLearner:
         quarantine = None
         if not applied:
             reason = "scripted.nonfinite_steps names this step"
-            quarantine = set_aside(self._folder.quarantine, batch, reason, metrics, str(before))
+            quarantine = self.room.write(
+                f"batch {batch.branch}.{batch.step}, set aside",
+                lambda: set_aside(self._folder.quarantine, batch, reason, metrics, str(before)),
+            )
         self.version = PolicyVersion(batch.branch, batch.step)
         checkpoint = None
         if batch.checkpoint:
             checkpoint_s = time.perf_counter()
-            checkpoint = self._save()
+            checkpoint = self.room.write(f"checkpoint {self.version}", self._save)
             metrics["learner/checkpoint_s"] = time.perf_counter() - checkpoint_s
-        published = self._publish()
+        published = self.room.write(f"weights {self.version}", self._publish)
         metrics["learner/publish_s"] = published.seconds
         self._last_report = StepReport(
             branch=batch.branch,

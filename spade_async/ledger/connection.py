@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from spade_async.disk.room import is_full
 from spade_async.errors import LedgerError
 from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES, UPGRADES
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 Values = Sequence[Any] | Mapping[str, Any]
@@ -56,6 +58,11 @@ class Connection:
     def __init__(self, path: Path, raw: sqlite3.Connection) -> None:
         self.path = path
         self.raw = raw
+        self.wait_for_room: Callable[[], None] | None = None
+        """Called when the disk is full, returns when it is worth another try; None: that is an
+        error like any other."""
+        self._journal: list[tuple[str, Sequence[Any], bool]] = []
+        """Changes of the open transaction, to be repeated after a wait for room."""
         self.schema = SCHEMA_VERSION
         """Of the file; older than ours only when it is read."""
 
@@ -80,6 +87,52 @@ class Connection:
         with ledger_errors(self.path, "writing"):
             self.raw.execute(sql)
 
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._journal.clear()
+        self._despite_full(lambda: self.command("BEGIN IMMEDIATE"), is_begun=False)
+
+    def commit(self) -> None:
+        """Commit; on a full disk wait, make all changes of the transaction again, and commit."""
+        self._despite_full(lambda: self.command("COMMIT"))
+        self._journal.clear()
+
+    def _despite_full(self, work: Callable[[], T], *, is_begun: bool = True) -> T:
+        """Do `work`; when the disk is full wait, restore the transaction, and do it again.
+
+        SQLite undoes the whole transaction when it cannot write, and what the callers hold in
+        memory has gone on: so the same changes are made again, from our list of them.
+        """
+        restore = False
+        while True:
+            try:
+                if restore:
+                    self._restore()
+                return work()
+            except LedgerError as fault:
+                if self.wait_for_room is None or not is_full(fault):
+                    raise
+                if self.in_transaction:
+                    self.raw.rollback()
+                self.wait_for_room()
+                restore = is_begun
+
+    def _restore(self) -> None:
+        self.command("BEGIN IMMEDIATE")
+        for sql, values, many in self._journal:
+            self._run(sql, values, many)
+
+    def _change(self, sql: str, values: Sequence[Any], many: bool) -> int:
+        self._need_transaction()
+        count = self._despite_full(lambda: self._run(sql, values, many))
+        self._journal.append((sql, values, many))
+        return count
+
+    def _run(self, sql: str, values: Sequence[Any], many: bool) -> int:
+        with ledger_errors(self.path, "writing"):
+            cursor = self.raw.executemany(sql, values) if many else self.raw.execute(sql, values)
+            return cursor.rowcount
+
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open; False once closed."""
@@ -90,16 +143,11 @@ class Connection:
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run a change inside a transaction; number of changed rows."""
-        self._need_transaction()
-        with ledger_errors(self.path, "writing"):
-            return self.raw.execute(sql, [_plain(value) for value in values]).rowcount
+        return self._change(sql, [_plain(value) for value in values], False)
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         """Run a change per row inside a transaction; number of changed rows."""
-        self._need_transaction()
-        with ledger_errors(self.path, "writing"):
-            plain = [[_plain(value) for value in row] for row in rows]
-            return self.raw.executemany(sql, plain).rowcount
+        return self._change(sql, [[_plain(value) for value in row] for row in rows], True)
 
     def _need_transaction(self) -> None:
         # Alone, each statement would be a commit of its own: slow, and half of a fact.

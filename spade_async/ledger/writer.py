@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -80,6 +80,14 @@ class Ledger(
             raise
         return cls(db, lock_fd)
 
+    def wait_on_full(self, wait: Callable[[], None] | None) -> None:
+        """Pause instead of failing when the disk is full; nothing of a transaction is lost.
+
+        Args:
+            wait: called each time a write finds no room; returns when it is worth another try.
+        """
+        self._db.wait_for_room = wait
+
     @contextmanager
     def transaction(self, *, full: bool = False) -> Iterator[None]:
         """Group changes into one commit; roll all of them back when the block raises.
@@ -91,11 +99,11 @@ class Ledger(
         if self._db.in_transaction:
             raise LedgerError(f"ledger {self._db.path}: transactions do not nest")
         self._db.command(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
-        self._db.command("BEGIN IMMEDIATE")
+        self._db.begin()
         self._is_full = full
         try:
             yield
-            self._db.command("COMMIT")
+            self._db.commit()
         except BaseException:
             if self._db.in_transaction:
                 self._db.raw.rollback()

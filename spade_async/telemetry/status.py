@@ -59,8 +59,12 @@ ENDED_STATES = frozenset({"stopped", "failed", "finished"})
 def write_status(path: Path, status: RunStatus) -> None:
     """Replace the status file atomically; a reader sees the old or the new one, whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(status.model_dump_json())
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(status.model_dump_json())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def read_status(path: Path) -> RunStatus | None:

@@ -22,10 +22,10 @@ from tensorboard.plugins.histogram import metadata as histogram_metadata
 from tensorboard.plugins.hparams import summary_v2 as hparams_summary
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 from tensorboard.plugins.text import summary_v2 as text_summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
 from spade_async.telemetry.alerts import Alert
+from spade_async.telemetry.event_file import EventFile
 from spade_async.telemetry.layout import layout
 from spade_async.telemetry.metrics import find
 
@@ -54,11 +54,11 @@ class EventWriter:
                 step + 1); None for a new run.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = EventFileWriter(str(folder), max_queue_size=100, flush_secs=FLUSH_S)
+        self._file = EventFile(folder, FLUSH_S)
         # First in the file: readers purge when they meet it. A new run has one as well, because
         # TensorBoard takes the first START of a folder as the beginning and purges from the second.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._file.add_event(
+        self._file.add(
             event_pb2.Event(wall_time=time.time(), step=purge_step or 0, session_log=start)
         )
         self._add(purge_step or 0, _layout_summary())
@@ -140,8 +140,13 @@ class EventWriter:
         self._add(0, hparams_summary.hparams_pb(plain))
 
     def flush(self) -> None:
-        """Put everything written so far on disk."""
+        """Put everything written so far on disk; what finds no room there is written later."""
         self._file.flush()
+
+    def flush_if_due(self) -> None:
+        """Flush when the last one is `FLUSH_S` ago; call about once a second."""
+        if not self._closed:
+            self._file.flush_if_due()
 
     def close(self) -> None:
         """Flush and close; harmless when done twice."""
@@ -150,7 +155,7 @@ class EventWriter:
             self._file.close()
 
     def _add(self, step: int, summary: summary_pb2.Summary) -> None:
-        self._file.add_event(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
+        self._file.add(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
 
 
 def _known(tag: str) -> str:

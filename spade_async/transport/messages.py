@@ -276,7 +276,7 @@ class Heartbeat(Message):
     reliable: ClassVar[bool] = False
     name: str
     state: str
-    """"starting", "idle", "working", "loading_weights", "stopping"."""
+    """"starting", "idle", "working", "loading_weights", "disk_full", "stopping"."""
     waits_for: str
     progress: int
     """Grows with each unit of work; a hang is a counter that stands still."""

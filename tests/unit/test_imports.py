@@ -17,7 +17,7 @@ MAX_LINES = 400
 # Lower layers know nothing of higher ones. A module belongs to the longest prefix that fits.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("types", "errors", "seeds"),
-    ("config", "telemetry", "domain"),
+    ("config", "telemetry", "domain", "disk"),
     (
         "grounding", "designer", "regret", "environment.contract", "environment.text",
         "agent.prompt", "agent.action", "grpo.advantage", "grpo.samples", "buffer",
@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "sandbox", "sandbox_core", "sandbox_sync", "sandbox_policy", "sandbox_records",
         "sandbox_profiles", "sandbox_profile_record", "sandbox_interpreter", "jail_backends",
-        "transport", "ledger", "engine", "weights", "grpo", "disk",
+        "transport", "ledger", "engine", "weights", "grpo",
     ),
     # designer.hint tries the hint alone as an answer, in the jail: a use case.
     ("environment", "agent", "designer.hint", "evals", "nano"),
