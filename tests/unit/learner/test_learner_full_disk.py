@@ -1,4 +1,4 @@
-"""A learner on a full disk: it waits where it stands, and the step is the one it would have been."""
+"""A learner on a full disk: it waits where it stands; the step is the one it would have been."""
 
 from __future__ import annotations
 
