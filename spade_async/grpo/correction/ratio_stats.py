@@ -1,9 +1,4 @@
-"""Importance correction: what stale or mismatched generator probabilities cost, and the weight.
-
-Everything is per token. With `mu` the probability the generator reported and `pi` the learner's at
-the start of the update, the weight is ``min(pi / mu, cap)`` (truncated importance sampling, TIS).
-The log-ratio is clamped before `exp`: one token of log-ratio 89 overflows float32.
-"""
+"""How far the generator's policy was from the learner's, whatever the rule makes of it."""
 
 from __future__ import annotations
 
@@ -14,22 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-MAX_LOG_RATIO = 20.0
-"""Clamp of a log-ratio before `exp` (verl's choice; exp(20) is about 4.9e8)."""
-
-
-def truncated_weights(learner_logprobs: Tensor, generator_logprobs: Tensor, cap: float) -> Tensor:
-    """Token weights ``min(exp(clamp(learner - generator)), cap)``, without gradient.
-
-    Args:
-        learner_logprobs: [N] log-probabilities at the start of the update, after temperature.
-        generator_logprobs: [N] as reported when the tokens were sampled, after temperature.
-        cap: truncation, `learner.tis_cap`.
-    """
-    log_ratio = (learner_logprobs.detach() - generator_logprobs).clamp(
-        -MAX_LOG_RATIO, MAX_LOG_RATIO
-    )
-    return log_ratio.exp().clamp(max=cap)
+from spade_async.grpo.correction.tokens import MAX_LOG_RATIO
 
 
 @dataclass(frozen=True, slots=True)

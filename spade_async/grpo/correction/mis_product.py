@@ -1,0 +1,47 @@
+"""Masked importance sampling by the product: a sequence keeps its true weight, or has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from spade_async.grpo.correction.tokens import (
+    Terms,
+    Tokens,
+    bounded_exp,
+    clipped_surrogate,
+    ratio,
+    sequence_sum,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MisProduct:
+    """``L = -W 1[low <= W <= high] * min(u A, clip(u, ...) A)`` with ``W = prod_t w_t``.
+
+    Bias: what lies outside the band, ``E[W 1[outside] A grad log pi]``; nothing else.
+    Use it: short actions. With T tokens the log of W spreads like sqrt(T), so long sequences are
+    all dropped sooner or later, and the batch is skipped by name.
+    Source: TRL's sequence mask (upper end 3), SkyRL (0.5 to 2).
+    """
+
+    low: float
+    high: float
+    clip_low: float
+    clip_high: float
+
+    def __call__(self, tokens: Tokens) -> Terms:
+        """See `tokens.Rule`."""
+        log_weights = (tokens.proximal - tokens.behaviour).detach()
+        raw = bounded_exp(sequence_sum(log_weights, tokens.sequences))[tokens.sequences]
+        is_kept = (raw >= self.low) & (raw <= self.high)
+        used = torch.where(is_kept, raw, torch.zeros_like(raw))
+        objective = clipped_surrogate(
+            ratio(tokens.policy, tokens.proximal),
+            tokens.advantages,
+            1.0 - self.clip_low,
+            1.0 + self.clip_high,
+        )
+        losses = torch.where(is_kept, -raw * objective, torch.zeros_like(objective))
+        return Terms(losses, raw, used)
