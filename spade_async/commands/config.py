@@ -13,14 +13,24 @@ from spade_async.simulate.startup import bound_lines
 
 def as_toml(data: dict[str, Any]) -> str:
     """Sections of plain values as TOML; None is a comment, as TOML has no null."""
+    return "\n".join(_tables(data, "")) + "\n"
+
+
+def _tables(data: dict[str, Any], prefix: str) -> list[str]:
+    """Each table with its values, then the tables inside it."""
     lines: list[str] = []
     for section, values in data.items():
         if lines:
             lines.append("")
-        lines.append(f"[{section}]")
+        lines.append(f"[{prefix}{section}]")
+        inner = {key: value for key, value in values.items() if isinstance(value, dict)}
         for key, value in values.items():
+            if key in inner:
+                continue
             lines.append(f"# {key} is not set" if value is None else f"{key} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"
+        if inner:
+            lines += ["", *_tables(inner, f"{prefix}{section}.")]
+    return lines
 
 
 def show(config: Path, sets: Sequence[str]) -> None:

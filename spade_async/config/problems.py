@@ -18,6 +18,9 @@ Origins = Mapping[str, str]
 
 _MAX_VALUE_CHARS = 80
 
+RENAMED = {"learner.tis_cap": "learner.correction.cap"}
+"""Keys that had another name once."""
+
 
 def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Fields of a section under the names a user writes (the alias where there is one)."""
@@ -51,7 +54,10 @@ def _unknown(
         field = known.get(key)
         if field is None:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            if near:
+            renamed = RENAMED.get(f"{prefix}{key}")
+            if renamed is not None:
+                hint = f'it is "{renamed}" now'
+            elif near:
                 hint = f'did you mean "{prefix}{near[0]}"?'
             else:
                 hint = f"known here: {', '.join(sorted(known))}"

@@ -11,6 +11,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from spade_async.config import link_address
+from spade_async.config.correction import CorrectionConfig, correction_problem
 from spade_async.config.scripted import ScriptedConfig
 from spade_async.config.section import Section, Share
 
@@ -201,8 +202,12 @@ class LearnerConfig(Section):
     """Most tokens (padding included) in one forward pass."""
     clip_low: float = Field(0.2, ge=0.0, le=1.0)
     clip_high: float = Field(0.2, ge=0.0, le=10.0)
-    tis_cap: float = Field(2.0, gt=0.0, le=100.0)
-    """Truncation of the importance weight learner/generator per token."""
+    correction: CorrectionConfig = CorrectionConfig()
+    """What is done about the age of samples."""
+    passes: int = Field(1, ge=1, le=64)
+    """Optimiser steps per batch, each over all of it."""
+    entropy_weight: float = Field(0.0, ge=0.0, le=10.0)
+    """Weight of the policy's entropy, a bonus on every trained token (PPO's third term)."""
     kl_to_start: float = Field(0.0, ge=0.0, le=10.0)
     """Weight of KL(policy || start) on the agent's tokens."""
     normalise_std: bool = False
@@ -328,6 +333,9 @@ class Config(Section):
                 f"regret.out_of_reach_at={self.regret.out_of_reach_at} must be below "
                 f"regret.mastered_at={self.regret.mastered_at}"
             )
+        problem = correction_problem(self.learner.correction, self.learner.passes)
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
 

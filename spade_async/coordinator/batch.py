@@ -126,6 +126,7 @@ class BatchLoop:
         `checkpoint` asks for one even if `checkpoint.every` does not.
         """
         core = self._core
+        groups = {group: n for n, group in enumerate(dict.fromkeys(r.group_id for r in plan.rows))}
         samples = [
             TrainSample(
                 sample_id=row.sample_id,
@@ -133,6 +134,7 @@ class BatchLoop:
                 advantage=row.advantage,
                 staleness=row.staleness,
                 trace=self._trace(row.sample_id),
+                group=groups[row.group_id],
             )
             for row in plan.rows
         ]

@@ -323,6 +323,12 @@ class Coordinator:
             return plan
         for group_id in plan.group_ids:
             self.core.ledger.set_group_state(group_id, "missing")
+        self.core.counters["batches_empty"] += 1
+        self.core.alert(
+            f"step {self.core.step + 1}: no sample of its {len(plan.group_ids)} groups can be "
+            "trained, all were cut or have no tokens",
+            kind="empty_batch",
+        )
         self.core.schedule.step_cancelled()
         return None
 

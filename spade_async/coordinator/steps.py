@@ -11,9 +11,11 @@ import logging
 import time
 from collections.abc import Mapping
 
+from spade_async.config.correction import supported_kl
 from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.divergence import DivergenceWatch
 from spade_async.coordinator.evaluation import EvalResult
 from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.watch import Watch
@@ -49,6 +51,8 @@ class StepLoop:
         self._tensorboard = tensorboard
         self._link = link
         self._last_step_s = time.monotonic()
+        correction = core.config.learner.correction
+        self._divergence = DivergenceWatch(correction.rule, supported_kl(correction))
         self._nonfinite_in_a_row = 0
         self.newest: dict[str, float] = {}
         """Newest value of each tag."""
@@ -247,9 +251,20 @@ class StepLoop:
             r.staleness > (agent_bound if r.role is Role.AGENT else designer_bound) for r in rows
         )
         counters["nonfinite_updates"] += not report.applied
+        counters["updates_skipped"] += report.metrics.get("learner/skipped", 0.0) > 0
         counters["learner_busy_us"] += int(report.busy_s * 1e6)
         counters["learner_idle_us"] += int(report.wait_s * 1e6)
         self._nonfinite_in_a_row = 0 if report.applied else self._nonfinite_in_a_row + 1
+        if report.metrics.get("learner/skipped", 0.0) > 0:
+            self._core.alert(
+                f"step {report.step}: nothing to apply, "
+                f'learner.correction.rule="{self._core.config.learner.correction.rule}" let no '
+                f"token of {len(rows)} samples through",
+                kind="update_skipped",
+            )
+        far = self._divergence.observe(report.metrics.get("learner/kl_generator"))
+        if far is not None:
+            self._core.alert(f"step {report.step}: {far}", kind="divergence")
         if not report.applied:
             self._core.alert(
                 f"step {report.step}: the update was not finite, the batch is set aside as "

@@ -47,6 +47,8 @@ class MicroBatch:
     """[N] `ROLE_NUMBERS`."""
     staleness: Tensor
     """[N]"""
+    group_log_means: Tensor | None = None
+    """[R] for GEPO: see `correction.gepo.group_log_means`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,10 @@ def has_gradient(sample: TrainSample, kl_to_start: float) -> bool:
 
 
 def build_micro_batch(
-    samples: Sequence[TrainSample], temperatures: dict[Role, float], pad_id: int = 0
+    samples: Sequence[TrainSample],
+    temperatures: dict[Role, float],
+    pad_id: int = 0,
+    group_log_means: Tensor | None = None,
 ) -> MicroBatch:
     """Pad inputs to the longest and flatten the trained tokens they predict.
 
@@ -112,6 +117,7 @@ def build_micro_batch(
         temperatures: sampling temperature per role; the learner's log-probabilities must use the
             same one, or the ratio is wrong with unchanged weights.
         pad_id: any valid token id; never seen by a real token.
+        group_log_means: [R] of the samples, for a rule that needs them.
     """
     longest = max(num_input_tokens(s) for s in samples)
     shape = (len(samples), longest)
@@ -144,4 +150,5 @@ def build_micro_batch(
         temperatures=per_token([temperatures[s.role] for s in samples], np.float32),
         roles=per_token([ROLE_NUMBERS[s.role] for s in samples], np.int64),
         staleness=per_token([s.staleness for s in samples], np.int64),
+        group_log_means=group_log_means,
     )

@@ -1,8 +1,7 @@
-"""The GRPO loss: clipped surrogate with truncated importance sampling, optional KL to the start.
+"""What the token losses are made from: log-probabilities, entropy, KL to the start.
 
-One update per batch, so the proximal policy is the policy at the start of the update: the ratio is
-1 in value and carries the gradient (step 10 of the data flow). Normalisation: a token-mean per role
-over the whole step,
+The losses themselves come from a correction rule (`correction/`). Normalisation: a token-mean per
+role over the whole step,
 
     loss = sum over roles of  weight_role / tokens_role * sum over trained tokens of the token loss
 
@@ -11,26 +10,14 @@ so neither micro-batches nor skipped samples change the gradient. No torch modul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from spade_async.grpo.correction import MAX_LOG_RATIO, truncated_weights
-
-
-@dataclass(frozen=True, slots=True)
-class LossSettings:
-    """Numbers of the objective, from `learner.*`."""
-
-    clip_low: float
-    clip_high: float
-    tis_cap: float
-    kl_to_start: float = 0.0
+from spade_async.grpo.correction.tokens import MAX_LOG_RATIO, carried
 
 
 def token_logprobs(
-    logits_NV: Tensor, targets: Tensor, temperatures: Tensor
+    logits_NV: Tensor, targets: Tensor, temperatures: Tensor, *, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each target and entropy of its distribution, both at its temperature.
 
@@ -38,46 +25,19 @@ def token_logprobs(
         logits_NV: [N, V] logits, any float type; computed in float32.
         targets: [N] token ids.
         temperatures: [N] above 0.
+        entropy_gradient: whether the entropy is part of the loss.
 
     Returns:
-        ([N] log-probabilities with gradient, [N] entropies in nats without gradient).
+        ([N] log-probabilities with gradient, [N] entropies in nats, without gradient unless asked).
     """
     logprobs_NV = torch.log_softmax(logits_NV.float() / temperatures[:, None], dim=-1)
     chosen = logprobs_NV.gather(1, targets[:, None]).squeeze(1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         probs_NV = logprobs_NV.exp()
         # where: 0 * -inf is NaN for a token the model rules out.
         terms_NV = torch.where(probs_NV > 0, probs_NV * logprobs_NV, 0.0)
         entropy = -terms_NV.sum(-1)
     return chosen, entropy
-
-
-def surrogate(
-    learner_logprobs: Tensor,
-    generator_logprobs: Tensor,
-    advantages: Tensor,
-    settings: LossSettings,
-) -> Tensor:
-    """[N] token losses ``-w * min(r A, clip(r, 1 - low, 1 + high) A)``.
-
-    Only trained tokens come here: `batch.build_micro_batch` selects them by index. Multiplying by
-    a mask instead would let one infinite value under a zero mask turn the step into NaN.
-
-    Args:
-        learner_logprobs: [N] with gradient.
-        generator_logprobs: [N] of the sampler.
-        advantages: [N]
-        settings: clip range and cap.
-    """
-    weights = truncated_weights(learner_logprobs, generator_logprobs, settings.tis_cap)
-    ratio = proximal_ratio(learner_logprobs)
-    clipped = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high)
-    return -weights * torch.minimum(ratio * advantages, clipped * advantages)
-
-
-def proximal_ratio(learner_logprobs: Tensor) -> Tensor:
-    """``pi / stop_gradient(pi)``: 1 in value, the gradient of the log-probability."""
-    return (learner_logprobs - learner_logprobs.detach()).exp()
 
 
 def kl_to_start(learner_logprobs: Tensor, start_logprobs: Tensor, weights: Tensor) -> Tensor:
@@ -95,4 +55,4 @@ def kl_to_start(learner_logprobs: Tensor, start_logprobs: Tensor, weights: Tenso
     """
     log_ratio = (start_logprobs.detach() - learner_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     k3 = log_ratio.exp() - 1.0 - log_ratio
-    return weights.detach() * proximal_ratio(learner_logprobs) * k3
+    return weights.detach() * carried(learner_logprobs) * k3

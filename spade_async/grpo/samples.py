@@ -15,9 +15,16 @@ import numpy as np
 from spade_async.transport.messages import TrainingBatch
 from spade_async.types import Role, TokenTrace
 
+NO_GROUP = -1
+"""On the wire: the sample's group is not known."""
+
 
 class NonFiniteSample(ValueError):
     """A trained token or an advantage is NaN or infinite: the batch must be set aside."""
+
+
+class MissingLogprobs(NonFiniteSample):
+    """A sample comes without the generator's log-probabilities, and the correction needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,8 @@ class TrainSample:
     staleness: int
     """Learner steps between the oldest trained token and the step that trains it."""
     trace: TokenTrace
+    group: int | None = None
+    """Number of its group within the batch; samples of a group share a baseline."""
 
 
 def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, Any]:
@@ -57,6 +66,7 @@ def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, An
     return {
         "sample_ids": [s.sample_id for s in samples],
         "roles": [s.role.value for s in samples],
+        "groups": [NO_GROUP if s.group is None else s.group for s in samples],
         "staleness_min": min(staleness),
         "staleness_max": max(staleness),
         "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
@@ -71,10 +81,15 @@ def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, An
     }
 
 
-def unpack(batch: TrainingBatch) -> list[TrainSample]:
+def unpack(batch: TrainingBatch, *, needs_logprobs: bool = True) -> list[TrainSample]:
     """Samples of a batch; arrays are views into the message's.
 
+    Args:
+        batch: as it came.
+        needs_logprobs: whether the correction rule reads the generator's log-probabilities.
+
     Raises:
+        MissingLogprobs: a sample has none, and they are needed.
         NonFiniteSample: a trained token's log-probability or an advantage is not finite.
         ValueError: lists, offsets or arrays do not fit together, or a sample is malformed.
     """
@@ -90,6 +105,7 @@ def unpack(batch: TrainingBatch) -> list[TrainSample]:
             versions=batch.versions[start:end],
         )
         sample_id, role = batch.sample_ids[index], batch.roles[index]
+        group = batch.groups[index] if batch.groups else NO_GROUP
         if role not in tuple(Role):
             raise ValueError(f"sample {sample_id!r} (index {index}): unknown role {role!r}")
         sample = TrainSample(
@@ -98,16 +114,20 @@ def unpack(batch: TrainingBatch) -> list[TrainSample]:
             advantage=float(batch.advantages[index]),
             staleness=int(batch.staleness[index]),
             trace=trace,
+            group=None if group == NO_GROUP else group,
         )
-        check_sample(sample, index)
+        check_sample(sample, index, needs_logprobs=needs_logprobs)
         samples.append(sample)
     return samples
 
 
-def check_sample(sample: TrainSample, index: int, *, finite: bool = True) -> None:
+def check_sample(
+    sample: TrainSample, index: int, *, finite: bool = True, needs_logprobs: bool = True
+) -> None:
     """Raise on anything that would train on the wrong token or poison the step.
 
-    Values under a zero mask are free: the loss selects with ``where`` and never reads them.
+    Values under a zero mask are free: the loss selects by index and never reads them. An engine
+    that reports no log-probabilities leaves NaN on every trained token of a sample.
     """
     trace = sample.trace
     where = f"sample {sample.sample_id!r} (index {index})"
@@ -136,6 +156,14 @@ def check_sample(sample: TrainSample, index: int, *, finite: bool = True) -> Non
         return
     if not np.isfinite(sample.advantage):
         raise NonFiniteSample(f"{where}: advantage is {sample.advantage}")
+    if bool(np.isnan(trace.generator_logprobs[trained]).all()):
+        if needs_logprobs:
+            raise MissingLogprobs(
+                f"{where}: generator_logprobs is NaN on every trained token: the engine gave none, "
+                "which this correction needs; use an engine that reports them, or "
+                'learner.correction.rule="none"'
+            )
+        return
     good = np.isfinite(trace.generator_logprobs) | ~trained
     if not good.all():
         bad = int(np.argmin(good))
@@ -147,7 +175,7 @@ def check_sample(sample: TrainSample, index: int, *, finite: bool = True) -> Non
 
 def _check_lengths(batch: TrainingBatch, num_samples: int) -> None:
     where = f"batch {batch.branch}.{batch.step}"
-    for name in ("roles", "advantages", "staleness"):
+    for name in ("roles", "advantages", "staleness", *(["groups"] if batch.groups else [])):
         found = len(getattr(batch, name))
         if found != num_samples:
             raise ValueError(f"{where}: {name} has length {found} for {num_samples} samples")

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from spade_async.config.correction import RULES
 from spade_async.config.schema import Config
 from spade_async.grpo.batch import (
     ROLE_NUMBERS,
     MicroBatch,
     Normaliser,
     build_micro_batch,
-    has_gradient,
 )
 from spade_async.grpo.samples import NonFiniteSample, TrainSample, unpack
 from spade_async.learner.metrics import TokenFigures, all_finite
@@ -68,7 +68,8 @@ def diagnose(
     ]
     culprits += _bad_inputs(batch)
     try:
-        samples = unpack(batch)
+        rule = config.learner.correction.rule
+        samples = unpack(batch, needs_logprobs=RULES[rule].uses_generator)
     except NonFiniteSample as cause:
         return Diagnosis(str(cause), tuple(culprits))
     scale = Normaliser.of(samples).token_scale(config.learner.designer_weight)
@@ -77,7 +78,7 @@ def diagnose(
         Role.DESIGNER: config.designer.temperature,
     }
     for sample in samples:
-        if has_gradient(sample, config.learner.kl_to_start):
+        if updater.trains(sample):
             micro = build_micro_batch([sample], temperatures)
             found = _of_sample(state, updater, sample, micro, scale)
             if found is not None:

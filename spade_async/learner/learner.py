@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from spade_async.config.correction import RULES
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.disk.room import Room
@@ -50,6 +51,7 @@ class Learner:
         self._last_report: StepReport | None = None
         self.room = Room()
         """What every write goes through."""
+        self._needs_logprobs = RULES[config.learner.correction.rule].uses_generator
         self._same_state: Path | None = None
         """Folder that holds the present state, since the last update that was not applied."""
         sweep(self._folder.checkpoints)
@@ -173,11 +175,14 @@ class Learner:
 
     def _update(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> UpdateResult:
         try:
-            samples = unpack(batch)
+            samples = unpack(batch, needs_logprobs=self._needs_logprobs)
         except NonFiniteSample as cause:
             # A NaN from a generator costs this batch, not the run.
-            return UpdateResult(False, str(cause), {"learner/nonfinite": 1.0})
-        return self._updater.update(samples, batch.step, should_stop)
+            return UpdateResult(False, str(cause), None, {"learner/nonfinite": 1.0})
+        result = self._updater.update(samples, batch.step, should_stop)
+        if result.skipped is not None:
+            log.warning("step %d: nothing to apply, %s", batch.step, result.skipped)
+        return result
 
     def _load(self) -> LearnerState:
         point = self._point

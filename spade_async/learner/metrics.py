@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from spade_async.grpo.batch import ROLE_NUMBERS, MicroBatch
-from spade_async.grpo.correction import log_ratios, ratio_stats, stats_by
+from spade_async.grpo.correction import Terms, log_ratios, ratio_stats, stats_by
+from spade_async.grpo.correction.report import TokenColumns, report
 from spade_async.types import Role
 
 log = logging.getLogger(__name__)
@@ -22,52 +25,94 @@ log = logging.getLogger(__name__)
 class TokenFigures:
     """Per-token values of the micro-batches of one step."""
 
-    def __init__(self, tis_cap: float):
-        self._tis_cap = tis_cap
-        self._log_ratio: list[np.ndarray] = []
-        self._entropy: list[np.ndarray] = []
-        self._roles: list[np.ndarray] = []
-        self._staleness: list[np.ndarray] = []
+    def __init__(self, cap: float | None = None):
+        """Start empty.
+
+        Args:
+            cap: truncation of the weights, for the figures per age in the log.
+        """
+        self._cap = math.inf if cap is None else cap
+        self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
         self._kl: list[np.ndarray] = []
 
-    def add(self, micro: MicroBatch, learner_logprobs: Tensor, entropy: Tensor) -> None:
-        """Keep one micro-batch's trained tokens."""
-        self._log_ratio.append(log_ratios(learner_logprobs, micro.generator_logprobs))
-        self._entropy.append(entropy.numpy(force=True))
-        self._roles.append(micro.roles.numpy(force=True))
-        self._staleness.append(micro.staleness.numpy(force=True))
+    def add(
+        self,
+        micro: MicroBatch,
+        learner_logprobs: Tensor,
+        entropy: Tensor,
+        terms: Terms,
+        gradient: Tensor,
+    ) -> None:
+        """Keep one micro-batch's trained tokens.
+
+        Args:
+            micro: the tokens.
+            learner_logprobs: [N]
+            entropy: [N]
+            terms: what the correction rule made of them.
+            gradient: [N] of the summed token losses, with respect to the log-probabilities.
+        """
+        keep = self._columns
+        keep["log_ratio"].append(log_ratios(learner_logprobs, micro.generator_logprobs))
+        keep["entropy"].append(entropy.numpy(force=True))
+        keep["roles"].append(micro.roles.numpy(force=True))
+        keep["ages"].append(micro.staleness.numpy(force=True))
+        keep["raw"].append(terms.raw.numpy(force=True))
+        keep["used"].append(terms.used.numpy(force=True))
+        keep["gradient"].append(gradient.numpy(force=True))
+        keep["advantages"].append(micro.advantages.numpy(force=True))
 
     def add_kl_to_start(self, estimates: Tensor) -> None:
         """Keep agent tokens' estimates of KL(policy || start)."""
         self._kl.append(estimates.numpy(force=True))
 
+    def tokens(self) -> TokenColumns | None:
+        """The computed tokens as columns; None when there were none."""
+        if not self._columns:
+            return None
+        column = {name: np.concatenate(parts) for name, parts in self._columns.items()}
+        double = {
+            name: column[name].astype(np.float64)
+            for name in ("log_ratio", "raw", "used", "gradient", "advantages")
+        }
+        return TokenColumns(**double, ages=column["ages"])
+
     def metrics(self) -> dict[str, float]:
-        """Tags of the ratio, entropy and KL figures over the computed tokens."""
+        """Tags of the ratio, entropy, KL and correction figures over the computed tokens."""
         found: dict[str, float] = {}
         if self._kl and sum(a.size for a in self._kl):
             found["learner/kl_to_start"] = float(np.concatenate(self._kl).mean())
-        if not self._log_ratio:
+        tokens = self.tokens()
+        if tokens is None:
             return found
-        log_ratio = np.concatenate(self._log_ratio)
-        entropy = np.concatenate(self._entropy)
-        roles = np.concatenate(self._roles)
-        stats = ratio_stats(log_ratio, self._tis_cap)
+        found |= report(tokens)
+        entropy, roles = (np.concatenate(self._columns[name]) for name in ("entropy", "roles"))
+        for role in Role:
+            chosen = roles == ROLE_NUMBERS[role]
+            if chosen.any():
+                found[f"learner/entropy_{role}"] = float(entropy[chosen].mean())
+        is_known = np.isfinite(tokens.log_ratio)
+        return found | self._ratios(
+            tokens.log_ratio[is_known].astype(np.float32), roles[is_known], tokens.ages[is_known]
+        )
+
+    def _ratios(
+        self, log_ratio: NDArray[np.float32], roles: np.ndarray, ages: np.ndarray
+    ) -> dict[str, float]:
+        """Figures of the plain token ratios; none without the generator's log-probabilities."""
+        found: dict[str, float] = {}
+        stats = ratio_stats(log_ratio, self._cap)
         if stats is None:
             return found
         found["learner/ratio_mean"] = stats.ratio_mean
         found["learner/ratio_max"] = stats.ratio_max
-        found["learner/clip_share"] = stats.clip_share
-        found["learner/ess"] = stats.ess
         found["learner/kl_generator"] = stats.kl_k3
-        by_role = stats_by(log_ratio, roles, self._tis_cap)
+        by_role = stats_by(log_ratio, roles, self._cap)
         for role in Role:
-            number = ROLE_NUMBERS[role]
-            if number in by_role:
-                found[f"learner/ratio_mean_{role}"] = by_role[number].ratio_mean
-                found[f"learner/entropy_{role}"] = float(entropy[roles == number].mean())
+            if ROLE_NUMBERS[role] in by_role:
+                found[f"learner/ratio_mean_{role}"] = by_role[ROLE_NUMBERS[role]].ratio_mean
         if log.isEnabledFor(logging.DEBUG):
-            staleness = np.concatenate(self._staleness)
-            for age, at_age in stats_by(log_ratio, staleness, self._tis_cap).items():
+            for age, at_age in stats_by(log_ratio, ages, self._cap).items():
                 log.debug("staleness=%d %s", age, at_age)
         return found
 

@@ -54,6 +54,7 @@ def set_aside(
             "weights_before": weights_before,
             "sample_ids": batch.sample_ids,
             "roles": batch.roles,
+            "groups": batch.groups,
             "staleness_min": batch.staleness_min,
             "staleness_max": batch.staleness_max,
             "checkpoint": batch.checkpoint,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from spade_async.config.correction import parameters
 from spade_async.config.schema import Config
 from spade_async.grpo.batch import (
     ROLE_NUMBERS,
@@ -25,15 +26,21 @@ from spade_async.grpo.batch import (
     num_input_tokens,
     plan_micro_batches,
 )
-from spade_async.grpo.correction import truncated_weights
-from spade_async.grpo.loss import LossSettings, kl_to_start, surrogate, token_logprobs
+from spade_async.grpo.correction import Terms, Tokens, make_rule, truncated_weights
+from spade_async.grpo.correction.gepo import step_log_means
+from spade_async.grpo.correction.report import all_masked
+from spade_async.grpo.loss import kl_to_start, token_logprobs
 from spade_async.grpo.samples import TrainSample
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
 from spade_async.learner.progress import UpdateCancelled
+from spade_async.learner.snapshot import Snapshot
 from spade_async.learner.state import LearnerState, learning_rate
 from spade_async.types import Role
 
 TOKEN_LOSS = "token loss"
+
+KL_CAP = 2.0
+"""Truncation of the weights of the KL term when the rule has no cap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,8 @@ class UpdateResult:
     applied: bool
     reason: str | None
     """Why it was not applied; None when it was."""
+    skipped: str | None
+    """Why there was nothing to apply, although nothing is wrong with the batch; else None."""
     metrics: dict[str, float]
 
 
@@ -65,12 +74,11 @@ class Updater:
         self._state = state
         self._learner = learner
         self._start_model = start_model if learner.kl_to_start > 0 else None
-        self._settings = LossSettings(
-            clip_low=learner.clip_low,
-            clip_high=learner.clip_high,
-            tis_cap=learner.tis_cap,
-            kl_to_start=learner.kl_to_start,
-        )
+        self._rule = make_rule(learner.correction, learner.clip_low, learner.clip_high)
+        # The KL term is weighted by truncated token ratios whatever the rule.
+        self._cap = parameters(learner.correction).get("cap", KL_CAP)
+        self._proximal: list[Tensor] = []
+        """Log-probabilities at the start of the update, per micro-batch, from the first pass."""
         self._temperatures = {
             Role.AGENT: config.agent.temperature,
             Role.DESIGNER: config.designer.temperature,
@@ -82,7 +90,9 @@ class Updater:
         step: int,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> UpdateResult:
-        """Train on the samples once; `step` sets the learning rate.
+        """Train on the samples, `learner.passes` times; `step` sets the learning rate.
+
+        Loss, gradient norm and token figures are those of the first pass.
 
         Raises:
             ValueError: a token id outside the vocabulary.
@@ -90,12 +100,13 @@ class Updater:
         """
         began = time.perf_counter()
         self._check_vocabulary(samples)
-        figures = TokenFigures(self._learner.tis_cap)
+        figures = TokenFigures(self._cap)
+        lr = learning_rate(step, self._learner)
         loss = self.accumulate(samples, figures, should_stop)
         norm, reason = self._clip(loss)
-        lr = learning_rate(step, self._learner)
-        if reason is None:
-            reason = self._apply(lr)
+        skipped = self._skipped(samples, figures)
+        if reason is None and skipped is None:
+            reason = self._passes(samples, lr, should_stop)
         self._state.optimizer.zero_grad(set_to_none=True)
         seconds = time.perf_counter() - began
         num_tokens = sum(s.trace.num_trained_tokens for s in samples)
@@ -108,31 +119,48 @@ class Updater:
             "learner/samples": float(len(samples)),
             "learner/samples_zero_advantage": float(sum(s.advantage == 0.0 for s in samples)),
             "learner/nonfinite": 0.0 if reason is None else 1.0,
+            "learner/skipped": 0.0 if skipped is None else 1.0,
             "learner/update_s": seconds,
         }
-        return UpdateResult(reason is None, reason, finite_only(metrics))
+        return UpdateResult(reason is None, reason, skipped, finite_only(metrics))
+
+    def trains(self, sample: TrainSample) -> bool:
+        """Whether the sample moves the weights; others are not computed."""
+        learner = self._learner
+        # Two terms act on every token, whatever its advantage.
+        always = learner.entropy_weight > 0 or learner.correction.rule == "squared_log_ratio"
+        return always or has_gradient(sample, learner.kl_to_start)
 
     def accumulate(
         self,
         samples: Sequence[TrainSample],
         figures: TokenFigures,
         should_stop: Callable[[], bool] = lambda: False,
+        *,
+        is_first_pass: bool = True,
     ) -> float:
         """Set the gradient of the step's loss on the parameters; returns the loss.
 
-        Samples without gradient are not computed but count in the denominators.
+        Samples without gradient are not computed but count in the denominators. A later pass must
+        be over the same samples as the first.
         """
         learner = self._learner
         self._state.optimizer.zero_grad(set_to_none=True)
         scale = Normaliser.of(samples).token_scale(learner.designer_weight)
-        computed = [s for s in samples if has_gradient(s, learner.kl_to_start)]
+        computed = [s for s in samples if self.trains(s)]
+        means = step_log_means(samples) if learner.correction.rule == "gepo" else None
         lengths = [num_input_tokens(s) for s in computed]
         total = 0.0
-        for indices in plan_micro_batches(lengths, learner.micro_batch_tokens):
+        if is_first_pass:
+            self._proximal = []
+        for number, indices in enumerate(plan_micro_batches(lengths, learner.micro_batch_tokens)):
             if should_stop():
                 raise UpdateCancelled
-            micro = build_micro_batch([computed[i] for i in indices], self._temperatures)
-            loss = self._loss(micro, scale, figures)
+            chosen = [computed[i] for i in indices]
+            of_groups = torch.tensor([means[s.sample_id] for s in chosen]) if means else None
+            micro = build_micro_batch(chosen, self._temperatures, group_log_means=of_groups)
+            proximal = None if is_first_pass else self._proximal[number]
+            loss = self._loss(micro, scale, figures, proximal)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         for parameter in self._state.parameters.values():
@@ -157,27 +185,61 @@ class Updater:
         nn.utils.clip_grads_with_norm_(parameters.values(), self._learner.grad_clip, total)
         return norm, None
 
-    def _loss(self, micro: MicroBatch, scale: Tensor, figures: TokenFigures) -> Tensor:
-        return (self.token_terms(micro, figures)[TOKEN_LOSS] * scale[micro.roles]).sum()
+    def _skipped(self, samples: Sequence[TrainSample], figures: TokenFigures) -> str | None:
+        """Why nothing is applied (momentum alone must not move the weights), or None."""
+        if not samples:
+            return "the batch has no samples: all were cut"
+        tokens = figures.tokens()
+        if self._start_model is None and tokens is not None and all_masked(tokens):
+            rule = self._learner.correction.rule
+            return f'learner.correction.rule="{rule}" let no token of a sample through'
+        return None
 
-    def token_terms(self, micro: MicroBatch, figures: TokenFigures) -> dict[str, Tensor]:
+    def _loss(
+        self, micro: MicroBatch, scale: Tensor, figures: TokenFigures, proximal: Tensor | None
+    ) -> Tensor:
+        losses = self.token_terms(micro, figures, proximal)[TOKEN_LOSS]
+        return (losses * scale[micro.roles]).sum()
+
+    def token_terms(
+        self, micro: MicroBatch, figures: TokenFigures, proximal: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """[N] each: what the loss of the trained tokens is made of, in order of computation.
 
         The last one, `TOKEN_LOSS`, is the loss of each token before normalisation.
+
+        Args:
+            micro: the tokens.
+            figures: where they are counted.
+            proximal: [N] log-probabilities at the start of the update; None in the first pass,
+                where they are the present ones (and are kept).
         """
         logprobs, entropy = self._logprobs(self._state.model, micro)
+        if proximal is None:
+            proximal = logprobs.detach()
+            self._proximal.append(proximal)
+        corrected = self._rule(
+            Tokens(
+                policy=logprobs,
+                proximal=proximal,
+                behaviour=micro.generator_logprobs,
+                advantages=micro.advantages,
+                sequences=micro.rows,
+                group_log_means=micro.group_log_means,
+            )
+        )
         terms = {
             "generator log-probability": micro.generator_logprobs,
             "advantage": micro.advantages,
             "learner log-probability": logprobs,
-            "importance weight": truncated_weights(
-                logprobs, micro.generator_logprobs, self._settings.tis_cap
-            ),
-            TOKEN_LOSS: surrogate(
-                logprobs, micro.generator_logprobs, micro.advantages, self._settings
-            ),
+            "importance weight": corrected.used,
+            TOKEN_LOSS: corrected.losses,
         }
-        figures.add(micro, logprobs, entropy)
+        figures.add(micro, logprobs, entropy, corrected, _gradient(corrected, logprobs))
+        if self._learner.entropy_weight > 0:
+            bonus = -self._learner.entropy_weight * entropy
+            token_loss = terms.pop(TOKEN_LOSS)
+            terms |= {"entropy term": bonus, TOKEN_LOSS: token_loss + bonus}
         if self._start_model is not None:
             penalty = self._kl_penalty(self._start_model, micro, logprobs, figures)
             token_loss = terms.pop(TOKEN_LOSS)
@@ -197,10 +259,12 @@ class Updater:
             return torch.zeros_like(logprobs)
         with torch.no_grad():
             start_logprobs, _ = self._logprobs(start_model, micro)
-        weights = truncated_weights(logprobs, micro.generator_logprobs, self._settings.tis_cap)
+        weights = truncated_weights(logprobs, micro.generator_logprobs, self._cap)
+        # Without the generator's log-probabilities (rule "none" only) the samples count as fresh.
+        weights = torch.where(torch.isnan(micro.generator_logprobs), 1.0, weights)
         estimates = kl_to_start(logprobs, start_logprobs, weights)
         figures.add_kl_to_start(estimates.detach()[is_agent])
-        return torch.where(is_agent, self._settings.kl_to_start * estimates, 0.0)
+        return torch.where(is_agent, self._learner.kl_to_start * estimates, 0.0)
 
     def _logprobs(self, model: PreTrainedModel, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         first = 0
@@ -217,31 +281,43 @@ class Updater:
             **kept,
         )
         logits_NV = output.logits[micro.rows, micro.columns - first]
-        return token_logprobs(logits_NV, micro.targets, micro.temperatures)
+        wants_entropy = self._learner.entropy_weight > 0
+        return token_logprobs(
+            logits_NV, micro.targets, micro.temperatures, entropy_gradient=wants_entropy
+        )
+
+    def _passes(
+        self, samples: Sequence[TrainSample], lr: float, should_stop: Callable[[], bool]
+    ) -> str | None:
+        """Apply the gradient that is set, then the further passes; all or nothing.
+
+        Returns:
+            What was not finite; everything is then as it was before the first pass.
+        """
+        before = Snapshot(self._state)
+        reason = self._apply(lr)
+        try:
+            for _ in range(1, self._learner.passes):
+                if reason is None:
+                    figures = TokenFigures(self._cap)
+                    loss = self.accumulate(samples, figures, should_stop, is_first_pass=False)
+                    _, reason = self._clip(loss)
+                if reason is None:
+                    reason = self._apply(lr)
+        except UpdateCancelled:
+            before.restore(self._state)
+            raise
+        if reason is not None:
+            before.restore(self._state)
+        return reason
 
     def _apply(self, lr: float) -> str | None:
-        """Step the optimiser; put everything back and say why when a weight is not finite."""
-        state = self._state
-        for group in state.optimizer.param_groups:
+        """Step the optimiser; says what is not finite after it, or None."""
+        for group in self._state.optimizer.param_groups:
             group["lr"] = lr
-        parameters = list(state.parameters.values())
-        weights_before = [p.detach().clone() for p in parameters]
-        moments_before = [
-            {k: v.clone() for k, v in state.optimizer.state.get(p, {}).items()} for p in parameters
-        ]
-        state.optimizer.step()
+        self._state.optimizer.step()
         bad = self._bad_after_step()
-        if bad is None:
-            return None
-        with torch.no_grad():
-            for parameter, before in zip(parameters, weights_before, strict=True):
-                parameter.copy_(before)
-        for parameter, moments in zip(parameters, moments_before, strict=True):
-            if moments:
-                state.optimizer.state[parameter] = moments
-            else:
-                state.optimizer.state.pop(parameter, None)
-        return f"{bad} is not finite after the step"
+        return None if bad is None else f"{bad} is not finite after the step"
 
     def _bad_after_step(self) -> str | None:
         """The first weight or moment of the optimiser that is not finite, by name."""
@@ -262,3 +338,13 @@ class Updater:
                     f"sample {sample.sample_id!r} (index {index}): token id {largest} is outside "
                     f"the vocabulary of {vocab}"
                 )
+
+
+def _gradient(corrected: Terms, logprobs: Tensor) -> Tensor:
+    """[N] of the summed token losses with respect to the log-probabilities, for the figures."""
+    if not corrected.losses.requires_grad:
+        return torch.zeros_like(logprobs)
+    (gradient,) = torch.autograd.grad(
+        corrected.losses.sum(), logprobs, retain_graph=True, allow_unused=True
+    )
+    return torch.zeros_like(logprobs) if gradient is None else gradient

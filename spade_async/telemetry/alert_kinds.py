@@ -74,5 +74,21 @@ KINDS: dict[str, AlertKind] = {
         "trained.",
         "a fault of the generator that sent it: see its log and restart the run",
     ),
+    "divergence": AlertKind(
+        "The generating and the learning policy are further apart than the age table supports for "
+        "the correction rule.",
+        "lower async.agent_bound or learner.lr, or choose another learner.correction.rule",
+    ),
+    "update_skipped": AlertKind(
+        "A step had nothing to apply: the correction rule masked every token. The weights are "
+        "those of the step before.",
+        "widen the rule's band, lower the staleness bound, or choose another "
+        "learner.correction.rule",
+    ),
+    "empty_batch": AlertKind(
+        "Every sample of the groups that were due was cut or had no tokens: the step waits for "
+        "other groups.",
+        "raise async.straggler_s when it happens often",
+    ),
     "other": AlertKind("Anything else.", ""),
 }

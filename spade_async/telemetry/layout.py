@@ -40,6 +40,16 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "effective sample size": ("learner/ess",),
         "KL to the generator": ("learner/kl_generator",),
         "KL to the start": ("learner/kl_to_start",),
+        "KL to the generator by age": ("learner/kl_age/.*",),
+        "weight: before, after clamping": ("learner/weight_mean_raw", "learner/weight_mean"),
+        "masked: negative, positive advantage": (
+            "learner/masked_share_negative",
+            "learner/masked_share_positive",
+        ),
+        "share: truncated mass, gradient of old samples": (
+            "learner/truncated_mass",
+            "learner/stale_gradient_share",
+        ),
     },
     "Learner": {
         "loss": ("learner/loss",),

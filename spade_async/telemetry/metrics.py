@@ -106,7 +106,33 @@ METRICS: dict[str, Metric] = {
     "learner/ratio_max": _m("ratio", "Largest importance ratio of the step, before truncation."),
     "learner/ratio_mean_agent": _m("ratio", "Mean importance ratio over agent tokens."),
     "learner/ratio_mean_designer": _m("ratio", "Mean importance ratio over designer tokens."),
-    "learner/clip_share": _m("share", "Tokens whose gradient the clip or the truncation changed."),
+    "learner/clip_share": _m(
+        "share", "Tokens whose importance weight the correction rule truncated, clipped or masked."
+    ),
+    "learner/weight_mean_raw": _m(
+        "ratio", "Mean importance weight of the correction rule before clamping and masking."
+    ),
+    "learner/weight_mean": _m("ratio", "The same after it: what multiplies the advantages."),
+    "learner/truncated_mass": _m(
+        "share", "Part of the weights' sum that clamping and masking took away."
+    ),
+    "learner/masked_share_positive": _m(
+        "share", "Tokens of positive advantage that the correction left without a gradient."
+    ),
+    "learner/masked_share_negative": _m(
+        "share", "Tokens of negative advantage that the correction left without a gradient."
+    ),
+    "learner/stale_gradient_share": _m(
+        "share", "Part of the summed token gradients that comes from samples older than 0 steps."
+    ),
+    "learner/kl_age/<bin>": _m(
+        "nats per token",
+        "KL from the generating to the learning policy over samples of this age: 0, 1, 2, 3-4, "
+        "5-8, 9-16, 17+ learner steps.",
+    ),
+    "learner/skipped": _m(
+        "updates", "1 when the step had nothing to apply: every token was masked, or all was cut."
+    ),
     "learner/ess": _m(
         "share", "Effective sample size of the importance weights over their number."
     ),

@@ -206,6 +206,8 @@ class TrainingBatch(Message):
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]
     versions: NDArray[np.int64]
+    groups: list[int] = field(default_factory=list)
+    """[N] number of the group of each sample within this batch, -1 when unknown; may be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from spade_async.grpo.correction.tokens import (
     num_sequences,
     sequence_sum,
 )
+from spade_async.grpo.samples import TrainSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,15 @@ def group_log_means(sequence_logprobs: Tensor, groups: Tensor) -> Tensor:
         return (largest + sums.log())[index]
 
     return log_sums(2.0 * sequence_logprobs) - log_sums(sequence_logprobs)
+
+
+def step_log_means(samples: Sequence[TrainSample]) -> dict[str, float]:
+    """Sample id -> log E of its group, over all samples of a step (those without gradient too)."""
+    sums, groups = [], []
+    for index, sample in enumerate(samples):
+        trained = sample.trace.loss_mask.astype(bool)
+        sums.append(float(sample.trace.generator_logprobs[trained].sum(dtype="float64")))
+        # A sample of no group is a group of its own: its number is below all others.
+        groups.append(-1 - index if sample.group is None else sample.group)
+    means = group_log_means(torch.tensor(sums, dtype=torch.float64), torch.tensor(groups))
+    return {s.sample_id: float(mean) for s, mean in zip(samples, means, strict=True)}

@@ -7,15 +7,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spade_async.grpo.loss import (
-    LossSettings,
-    kl_to_start,
-    proximal_ratio,
-    surrogate,
-    token_logprobs,
-)
+from spade_async.config.correction import CorrectionConfig
+from spade_async.grpo.correction import Tokens, make_rule
+from spade_async.grpo.correction.tokens import carried
+from spade_async.grpo.loss import kl_to_start, token_logprobs
 
-SETTINGS = LossSettings(clip_low=0.2, clip_high=0.2, tis_cap=2.0)
+
+def surrogate(
+    policy: torch.Tensor, behaviour: torch.Tensor, advantages: torch.Tensor
+) -> torch.Tensor:
+    """Token losses of the default rule, each token a sequence of its own."""
+    rule = make_rule(CorrectionConfig(), clip_low=0.2, clip_high=0.2)
+    tokens = Tokens(policy, policy.detach(), behaviour, advantages, torch.arange(len(policy)))
+    return rule(tokens).losses
 
 
 def gradient_of_one_token(
@@ -23,9 +27,7 @@ def gradient_of_one_token(
 ) -> torch.Tensor:
     z = torch.tensor([logits], requires_grad=True)
     logprobs, _ = token_logprobs(z, torch.tensor([target]), torch.tensor([temperature]))
-    loss = surrogate(
-        logprobs, torch.tensor([generator_logprob]), torch.tensor([advantage]), SETTINGS
-    )
+    loss = surrogate(logprobs, torch.tensor([generator_logprob]), torch.tensor([advantage]))
     loss.sum().backward()
     assert z.grad is not None
     return z.grad[0]
@@ -56,7 +58,7 @@ def test_on_policy_it_is_reinforce_with_a_baseline() -> None:
 
     ours = logits.clone().requires_grad_()
     logprobs, _ = token_logprobs(ours, targets, ones)
-    surrogate(logprobs, logprobs.detach(), advantages, SETTINGS).sum().backward()
+    surrogate(logprobs, logprobs.detach(), advantages).sum().backward()
 
     reinforce = logits.clone().requires_grad_()
     logprobs, _ = token_logprobs(reinforce, targets, ones)
@@ -74,7 +76,7 @@ def test_stale_probabilities_change_the_loss() -> None:
 def test_an_overflowing_log_ratio_does_not_poison_its_neighbours() -> None:
     logits = torch.zeros(2, 3, requires_grad=True)
     logprobs, _ = token_logprobs(logits, torch.tensor([0, 1]), torch.ones(2))
-    losses = surrogate(logprobs, torch.tensor([-1000.0, -1.0]), torch.tensor([1.0, 1.0]), SETTINGS)
+    losses = surrogate(logprobs, torch.tensor([-1000.0, -1.0]), torch.tensor([1.0, 1.0]))
     losses.sum().backward()
     assert torch.isfinite(losses).all()
     assert logits.grad is not None
@@ -97,7 +99,7 @@ def test_temperature_flattens_the_distribution() -> None:
 
 def test_proximal_ratio_is_one_and_carries_the_gradient() -> None:
     logprobs = torch.tensor([-3.0, -80.0], requires_grad=True)
-    ratio = proximal_ratio(logprobs)
+    ratio = carried(logprobs)
     assert ratio.tolist() == [1.0, 1.0]
     ratio.sum().backward()
     assert logprobs.grad is not None
