@@ -33,6 +33,9 @@ class SimTask:
 @dataclass(slots=True)
 class _Generator:
     held: int = 0
+    """Tasks."""
+    sequences: int = 0
+    """Pieces that its tasks still owe."""
     active: int = 0
     queue: deque[tuple[SimTask, Piece]] = field(default_factory=deque)
 
@@ -78,6 +81,8 @@ class Fleet:
         self._generators = [_Generator() for _ in range(generators)]
         self._queue: list[tuple[tuple[int, int], int, SimTask]] = []
         self._order = itertools.count()
+        self.limit: int | None = None
+        """Pieces up to which a generator gets more tasks; an idle one always gets one."""
         self.times = FleetTimes()
         """Set a new one to count from now."""
 
@@ -86,14 +91,30 @@ class Fleet:
         task.left = len(task.pieces)
         heapq.heappush(self._queue, ((kind, number), next(self._order), task))
 
+    @property
+    def num_sequences(self) -> int:
+        """Pieces that tasks at the generators still owe."""
+        return sum(generator.sequences for generator in self._generators)
+
+    @property
+    def num_waiting(self) -> int:
+        """Tasks nobody works on."""
+        return len(self._queue)
+
+    def _may_get(self, generator: _Generator) -> bool:
+        within = self.limit is None or not generator.sequences or generator.sequences < self.limit
+        return within and generator.held < self._credit
+
     def pump(self) -> None:
-        """Send what credit allows."""
+        """Send what credit and limit allow."""
         while self._queue:
-            generator = min(self._generators, key=lambda g: g.held)
-            if generator.held >= self._credit:
+            free = [generator for generator in self._generators if self._may_get(generator)]
+            if not free:
                 return
+            generator = min(free, key=lambda g: (g.sequences, g.held))
             _, _, task = heapq.heappop(self._queue)
             generator.held += 1
+            generator.sequences += len(task.pieces)
             if self._latency_s:
                 self._timeline.after(self._latency_s, partial(self._arrive, generator, task))
             else:
@@ -106,7 +127,7 @@ class Fleet:
         for generator in self._generators:
             times.slot_s += span_s * generator.active
             times.idle_s += span_s * (generator.active == 0)
-            waits = bool(generator.queue) or (bool(self._queue) and generator.held >= self._credit)
+            waits = bool(generator.queue) or (bool(self._queue) and not self._may_get(generator))
             times.full_s += span_s * waits
             is_starved = is_starved and not waits and generator.active < self._slots
         times.starved_s += span_s * is_starved
@@ -131,6 +152,7 @@ class Fleet:
 
     def _in(self, generator: _Generator, task: SimTask) -> None:
         self.times.episodes += task.is_play
+        generator.sequences -= 1
         task.left -= 1
         if not task.left:
             generator.held -= 1

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spade_async.coordinator.dispatch import DESIGN, PLAY
+from spade_async.coordinator.inflight import InFlightController
 from spade_async.coordinator.schedule import Schedule, Wait
+from spade_async.simulate.control import Control
 from spade_async.simulate.durations import mean
 from spade_async.simulate.fleet import Fleet, FleetTimes, SimTask
 from spade_async.simulate.timeline import Timeline
@@ -39,6 +41,8 @@ class TwoRoleSetting:
     """generator.concurrent_tasks"""
     learner_speed: float = 1.0
     """A learner of speed 2 needs half the time per step."""
+    most_sequences: int | None = None
+    """Cap of the in-flight controller, per generator; None switches it off (async.controller)."""
     latency_s: float = 0.0
     """From the coordinator's decision to the first token of a task."""
 
@@ -133,7 +137,7 @@ class TwoRoles:
             pool_share=setting.pool_share,
         )
         self.schedule.weights_loaded(0)
-        self.timeline = Timeline(lambda seconds: self.fleet.pass_time(seconds))
+        self.timeline = Timeline(self._pass_time)
         self.fleet = Fleet(
             self.timeline,
             generators=setting.generators,
@@ -141,6 +145,7 @@ class TwoRoles:
             credit=setting.credit,
             latency_s=setting.latency_s,
         )
+        self._control = self._make_control()
         self._groups: dict[str, _DesignGroup] = {}
         self._num_samples: dict[str, int] = {}
         """Trained samples of each group that is not trained."""
@@ -155,6 +160,24 @@ class TwoRoles:
         """When each step ended."""
         self.waits_for = ""
         """What the next batch waits for, by name."""
+
+    def _make_control(self) -> Control | None:
+        setting = self._setting
+        if setting.most_sequences is None:
+            return None
+        controller = InFlightController(
+            most_sequences=setting.most_sequences,
+            agent_quota=setting.agent_quota,
+            most_agents=(setting.agent_bound + 1) * setting.agent_quota,
+            designer_quota=setting.designer_quota,
+            most_designs=(setting.designer_bound + 1) * setting.designer_quota,
+        )
+        return Control(controller, self.schedule, self.fleet, setting.generators)
+
+    def _pass_time(self, seconds: float) -> None:
+        self.fleet.pass_time(seconds)
+        if self._control is not None:
+            self._control.pass_time(seconds)
 
     def run(self, steps: int, *, warm_up: int = 0) -> TwoRoleResult:
         """So many steps; figures are of those after the first `warm_up`."""
@@ -182,6 +205,8 @@ class TwoRoles:
         while self.schedule.can_admit_pool():
             self._admit_pool()
         self.fleet.pump()
+        if self._control is not None:
+            self._control.turn()
         if not self._is_training:
             self._take()
 
@@ -257,6 +282,8 @@ class TwoRoles:
         if isinstance(take, Wait):
             self.waits_for = f"{take.reason} {take.role} {take.waits_for}"
             return
+        if self._control is not None:
+            self._control.taken(take, self.timeline.now_s)
         num_samples = 0
         for role, group_ids in ((Role.DESIGNER, take.designer), (Role.AGENT, take.agent)):
             for group_id in group_ids:
@@ -274,6 +301,8 @@ class TwoRoles:
         self._has_news = True
         self.schedule.step_finished(self._step)
         self.step_ends_s.append(self.timeline.now_s)
+        if self._control is not None:
+            self._control.step(self.timeline.now_s)
         swap_s = self._workload.swap_s(self._step)
         self.timeline.after(swap_s, partial(self._loaded, self._step))
 

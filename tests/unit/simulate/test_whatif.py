@@ -18,6 +18,7 @@ from spade_async.simulate.whatif import Grid, rows, setting_of, settings
 ROOT = Path(__file__).parents[3]
 NANO = str(ROOT / "configs" / "nano.toml")
 SCRIPTED = str(ROOT / "configs" / "scripted.toml")
+UNLIMITED = ["--set", "async.controller=false"]
 DELAYS = ["--design-s", "20", "--episode-s", "10", "--learner-s", "30"]
 RUNNER = CliRunner()
 
@@ -52,7 +53,7 @@ def test_step_is_never_shorter_than_what_either_side_needs():
     (row,) = ask(NANO, *DELAYS, "--sigma", "0", "--validity", "0", "--slots", "8")["rows"][1:]
     assert row["step_s"] >= 25 * 80.0 / 8
     # A learner of 30 s: never below that.
-    quick = ask(NANO, *DELAYS, "--bounds", "16", "--slots", "1024")["rows"][-1]
+    quick = ask(NANO, *DELAYS, *UNLIMITED, "--bounds", "16", "--slots", "1024")["rows"][-1]
     assert quick["step_s"] == pytest.approx(30.0, rel=0.03)
     assert quick["binds"] == "learner"
 
@@ -60,12 +61,22 @@ def test_step_is_never_shorter_than_what_either_side_needs():
 @pytest.mark.parametrize(
     ("more", "binds"),
     [
-        (["--bounds", "0", "--slots", "1024"], "async bounds"),
-        (["--bounds", "16", "--slots", "8"], "engine.slots"),
+        (["--bounds", "0", "--slots", "1024"], ("async bounds",)),
+        # Eight slots more are a generator more.
+        (["--bounds", "16", "--slots", "8"], ("engine.slots", "generator.count")),
     ],
 )
 def test_binding_option_is_the_one_whose_relaxation_helps_most(more, binds):
-    assert ask(NANO, *DELAYS, *more, "--steps", "30")["rows"][-1]["binds"] == binds
+    assert ask(NANO, *DELAYS, *more, "--steps", "30")["rows"][-1]["binds"] in binds
+
+
+def test_controller_makes_samples_fresher_at_nearly_the_same_rate():
+    # Learner-bound with a wide bound: what lies ready behind every take is only old.
+    wide = [SCRIPTED, "--bounds", "16", "--slots", "128", "--steps", "200", "--no-limits"]
+    on, off = ask(*wide)["rows"][-1], ask(*wide, *UNLIMITED)["rows"][-1]
+    assert on["agent_mean_age"] < 0.6 * off["agent_mean_age"]
+    assert on["step_s"] < 1.05 * off["step_s"]
+    assert on["num_over_bound"] == off["num_over_bound"] == 0
 
 
 def test_the_same_question_has_the_same_answer():
