@@ -16,10 +16,10 @@ from spade_async.config.load import load_resolved, resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import ConfigError
-from spade_async.ledger import LedgerReader
 from spade_async.simulate.assumptions import Assumed, drawn_workload
 from spade_async.simulate.natural_age import check_bounds
-from spade_async.simulate.recorded import MeasuredSteps, measured_steps, recorded_workload
+from spade_async.simulate.prediction import read_run
+from spade_async.simulate.recorded import MeasuredSteps
 from spade_async.simulate.startup import bound_lines, load_of
 from spade_async.simulate.whatif import Grid, Row, rows, setting_of, settings
 from spade_async.simulate.workload import DrawnWorkload, Workload
@@ -121,14 +121,12 @@ def _recorded(config: Config, run: Path, options: Options) -> Work:
     folder = RunFolder(run)
     starts = [float(start) for start in read_info(folder).get("starts_unix_s", [])]
     since_s = max(starts, default=0.0)
-    bounds = load_resolved(run).async_.bounds
-    with LedgerReader.open(folder.ledger) as ledger:
-        measured = measured_steps(ledger, since_s, bounds[0])
-        workload = recorded_workload(ledger, since_s, *bounds)
+    recorded = read_run(run, since_unix_s=since_s)
+    measured, workload = recorded.measured, recorded.workload
     # The run's own number of steps: the same long pieces then fall into the same steps.
     warm_up = measured.warm_up
     steps = warm_up + (options.steps or measured.num_steps)
-    is_own = config == load_resolved(run)
+    is_own = config == recorded.config
     return Work(
         config, workload, f"durations of {run}", workload.latency_s, steps, warm_up,
         measured if is_own else None,

@@ -137,17 +137,24 @@ class _LearnerTimes:
 
 
 def _pause_s(steps: list[StepTime]) -> float:
-    """Median seconds between a report and the next batch, over those that did not wait for one."""
+    """Median seconds between a report and the next batch, over those that did not wait for one.
+
+    When all did (bound 0), the time from a report to the publication stands for it: the commits.
+    """
+    longest_s = mean(s.trained_unix_s - s.taken_unix_s for s in steps if s.trained_unix_s) / 10.0
     gaps_s = [
         after.taken_unix_s - before.trained_unix_s
         for before, after in itertools.pairwise(steps)
         if before.trained_unix_s is not None
     ]
-    if not gaps_s:
-        return 0.0
-    longest_s = mean(s.trained_unix_s - s.taken_unix_s for s in steps if s.trained_unix_s) / 10.0
-    at_once = [gap for gap in gaps_s if gap <= max(longest_s, min(gaps_s))]
-    return statistics.median(at_once)
+    at_once = [gap for gap in gaps_s if gap <= longest_s]
+    if not at_once:
+        at_once = [
+            step.published_unix_s - step.trained_unix_s
+            for step in steps
+            if step.published_unix_s is not None and step.trained_unix_s is not None
+        ]
+    return statistics.median(at_once) if at_once else 0.0
 
 
 def measured_steps(ledger: LedgerReader, since_unix_s: float, bound: int) -> MeasuredSteps:

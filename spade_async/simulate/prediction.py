@@ -1,0 +1,50 @@
+"""A run's own step time, and what the simulator says of it, also under another setting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from spade_async.config.load import load_resolved
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
+from spade_async.ledger import LedgerReader
+from spade_async.simulate.recorded import (
+    MeasuredSteps,
+    RecordedWorkload,
+    measured_steps,
+    recorded_workload,
+)
+from spade_async.simulate.two_roles import TwoRoles
+from spade_async.simulate.whatif import setting_of
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What a run folder says of a run."""
+
+    config: Config
+    measured: MeasuredSteps
+    workload: RecordedWorkload
+
+
+def read_run(run_dir: Path, *, since_unix_s: float = 0.0) -> RecordedRun:
+    """Read steps and work of a run, after the start at `since_unix_s`.
+
+    Raises:
+        ConfigError: not a run folder.
+        LedgerError: no timings, or too few steps.
+    """
+    config = load_resolved(run_dir)
+    with LedgerReader.open(RunFolder(run_dir).ledger) as ledger:
+        measured = measured_steps(ledger, since_unix_s, config.async_.bounds[0])
+        workload = recorded_workload(ledger, since_unix_s, *config.async_.bounds)
+    return RecordedRun(config, measured, workload)
+
+
+def predict_step_s(work: RecordedRun, target: RecordedRun) -> float:
+    """Mean step time of the work of one run under the setting, and over the steps, of another."""
+    setting = setting_of(target.config, latency_s=work.workload.latency_s)
+    measured = target.measured
+    steps = measured.warm_up + measured.num_steps
+    return TwoRoles(setting, work.workload).run(steps, warm_up=measured.warm_up).step_s

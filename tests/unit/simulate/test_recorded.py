@@ -1,0 +1,211 @@
+"""A run in virtual time is written into a real ledger, and replayed from it.
+
+Only what a real coordinator would have written: what was not in at the end is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from spade_async.coordinator.schedule import Take, Wait
+from spade_async.errors import LedgerError
+from spade_async.ledger import GroupRow, Ledger, LedgerReader, StepTime, TaskTime
+from spade_async.simulate.durations import Fixed, LogNormal
+from spade_async.simulate.recorded import measured_steps, recorded_workload
+from spade_async.simulate.two_roles import TwoRoles, TwoRoleSetting
+from spade_async.simulate.workload import Design, DrawnWorkload, Piece, Play
+from spade_async.types import Arm, Role
+
+SETTING = TwoRoleSetting(
+    agent_bound=2, designer_bound=4, agent_quota=8, designer_quota=2, group_size=4,
+    pool_share=0.25, slots=1000,
+)  # fmt: skip
+"""So many slots that no piece waits for one: what a piece took is what it was drawn to take."""
+WORK = DrawnWorkload(
+    seed=3, designs=LogNormal.of_mean(20.0, 0.7), episodes=LogNormal.of_mean(10.0, 0.7),
+    learner=Fixed(12.0), validity=0.8, swap=Fixed(0.5),
+)  # fmt: skip
+
+
+@dataclass
+class Recorder:
+    """A workload that notes what it gave, and a schedule that notes what it took."""
+
+    run: TwoRoles | None = None
+    groups: dict[str, GroupRow] = field(default_factory=dict)
+    tasks: list[TaskTime] = field(default_factory=list)
+    steps: list[StepTime] = field(default_factory=list)
+    num_pool: int = 0
+
+    def watch(self, run: TwoRoles) -> None:
+        self.run = run
+        take = run.schedule.take
+
+        def taking() -> Take | Wait:
+            found = take()
+            if isinstance(found, Take):
+                for name in [*found.designer, *found.agent]:
+                    key = self.name(name)
+                    self.groups[key] = replace(self.groups[key], state="trained")
+                now = run.timeline.now_s
+                ordinal = run.schedule.learner_ordinal + 1
+                self.steps.append(StepTime(
+                    ordinal=ordinal, num_samples=9, num_tokens=9, taken_unix_s=now,
+                    trained_unix_s=now + 12.0, loaded_unix_s=now + 12.5, busy_s=12.0,
+                ))  # fmt: skip
+            return found
+
+        run.schedule.take = taking  # type: ignore[method-assign]
+
+    @staticmethod
+    def name(group: str) -> str:
+        """The simulator numbers designs over all groups, the coordinator within a group."""
+        if not group.endswith(".play"):
+            return group
+        parent, number, _ = group.split(".")
+        return f"{parent}.{int(number) % SETTING.group_size}.play"
+
+    def design(self, number: int) -> Design:
+        found = WORK.design(number)
+        group = f"d-{number // SETTING.group_size}"
+        if group not in self.groups:
+            self.add_group(group, "design", SETTING.group_size)
+        self.add_task(group, f"{group}.{number % SETTING.group_size}", 0, "design", "", found.piece)
+        return found
+
+    def play(self, design: int) -> Play:
+        group = f"d-{design // SETTING.group_size}.{design % SETTING.group_size}.play"
+        return self.add_play(group, "play", WORK.play(design))
+
+    def pool_play(self, number: int) -> Play:
+        return self.add_play(f"m-{number}", "pool", WORK.pool_play(number))
+
+    def learner_s(self, step: int, num_samples: int) -> float:
+        return WORK.learner_s(step, num_samples)
+
+    def swap_s(self, step: int) -> float:
+        return WORK.swap_s(step)
+
+    @property
+    def summary(self) -> dict[str, float]:
+        return {}
+
+    def add_group(self, group: str, kind: str, members: int) -> None:
+        assert self.run is not None
+        self.groups[group] = GroupRow(
+            group_id=group, role=Role.DESIGNER if kind == "design" else Role.AGENT, kind=kind,
+            birth_ordinal=self.run.schedule.loaded_ordinal or 0, members=members,
+            created_unix_s=self.run.timeline.now_s,
+        )  # fmt: skip
+
+    def add_play(self, group: str, kind: str, play: Play) -> Play:
+        self.add_group(group, kind, len(play.plain))
+        for arm, pieces in ((Arm.NO_HINT, play.plain), (Arm.WITH_HINT, play.hinted)):
+            for index, piece in enumerate(pieces):
+                self.add_task(group, f"{group}.{arm}", index, kind, arm, piece)
+        return play
+
+    def add_task(
+        self, group: str, task: str, index: int, kind: str, arm: str, piece: Piece
+    ) -> None:
+        assert self.run is not None
+        now = self.run.timeline.now_s
+        self.tasks.append(TaskTime(
+            task_id=task, position=index, group_id=group, kind=kind, arm=arm, generator="gen-0",
+            dispatched_unix_s=now, started_unix_s=now, finished_unix_s=now + piece.slot_s,
+            queue_s=0.0, engine_s=piece.slot_s, num_tokens=1,
+        ))  # fmt: skip
+
+    def write(self, path: Path, end_s: float) -> None:
+        with (
+            Ledger.open(path, create=True, config_digest="c") as ledger,
+            ledger.transaction(),
+        ):
+            for group in self.groups.values():
+                ledger.add_group(group)
+                ledger.set_group_state(group.group_id, group.state)
+            ledger.add_task_times(t for t in self.tasks if t.finished_unix_s <= end_s)
+            ledger.put_step_times(s for s in self.steps if (s.trained_unix_s or 0) <= end_s)
+
+
+def record(path: Path, setting: TwoRoleSetting, steps: int) -> None:
+    recorder = Recorder()
+    run = TwoRoles(setting, recorder)
+    recorder.watch(run)
+    run.run(steps)
+    recorder.write(path, run.timeline.now_s)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("run") / "ledger.sqlite"
+    record(where, SETTING, 60)
+    return where
+
+
+def test_own_step_time_is_predicted_to_a_fraction(path: Path) -> None:
+    with LedgerReader.open(path) as ledger:
+        measured = measured_steps(ledger, 0.0, SETTING.agent_bound)
+        work = recorded_workload(ledger, 0.0, SETTING.agent_bound, SETTING.designer_bound)
+    assert (measured.warm_up, measured.num_steps) == (3, 57)
+    found = TwoRoles(SETTING, work).run(60, warm_up=3)
+    # Only the last steps meet stand-ins for what was not in; nothing else differs.
+    assert found.step_s == pytest.approx(measured.step_s, rel=0.02)
+    assert found.learner_idle_share == pytest.approx(measured.learner_idle_share, abs=0.02)
+    assert found.num_over_bound == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"agent_bound": 0, "designer_bound": 0},
+        {"agent_bound": 1, "designer_bound": 2},
+        {"agent_bound": 4, "designer_bound": 8},
+        {"slots": 24},
+        {"generators": 2, "slots": 12},
+        {"learner_speed": 2.0},
+    ],
+    ids=str,
+)
+def test_step_time_under_another_setting_is_predicted_within_ten_percent(path, changed) -> None:
+    other = replace(SETTING, **changed)
+    with LedgerReader.open(path) as ledger:
+        work = recorded_workload(ledger, 0.0, SETTING.agent_bound, SETTING.designer_bound)
+    truth = TwoRoles(other, WORK).run(60, warm_up=3)
+    found = TwoRoles(other, work).run(60, warm_up=3)
+    assert found.step_s == pytest.approx(truth.step_s, rel=0.10)
+
+
+def test_pieces_that_were_not_in_are_stood_in_for_and_not_left_out(path: Path) -> None:
+    with LedgerReader.open(path) as ledger:
+        work = recorded_workload(ledger, 0.0, SETTING.agent_bound, SETTING.designer_bound)
+        num_designs = 4 * len(ledger.query("SELECT 1 FROM groups WHERE kind = 'design'"))
+        tasks = ledger.task_times()
+    summary = work.summary
+    assert summary["designs"] == num_designs
+    assert len([task for task in tasks if task.kind == "design"]) < num_designs
+    assert summary["design_slot_s"] == pytest.approx(WORK.designs.mean, rel=0.1)
+    assert summary["episode_slot_s"] == pytest.approx(WORK.episodes.mean, rel=0.1)
+    assert summary["learner_s"] == pytest.approx(12.0, abs=0.2)
+    assert summary["swap_s"] == pytest.approx(0.5)
+    assert summary["latency_s"] == 0.0
+
+
+def test_a_run_that_is_too_short_says_how_long_it_must_be(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    record(path, SETTING, 5)
+    with LedgerReader.open(path) as ledger:
+        with pytest.raises(LedgerError, match=r"5 steps .* bound of 2 a replay needs at least 7"):
+            measured_steps(ledger, 0.0, SETTING.agent_bound)
+        with pytest.raises(LedgerError, match="let it run longer"):
+            recorded_workload(ledger, 0.0, 8, 16)
+
+
+def test_steps_of_an_earlier_start_do_not_count(path: Path) -> None:
+    with LedgerReader.open(path) as ledger:
+        times = ledger.step_times()
+        since_s = times[20].taken_unix_s
+        assert measured_steps(ledger, since_s, 2).num_steps == 60 - 20 - 3
