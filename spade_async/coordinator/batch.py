@@ -57,7 +57,11 @@ class BatchLoop:
             rows += self._designer_rows(self._core.design_groups[group_id])
         for group_id in take.agent:
             rows += self._agent_rows(self._core.play_groups[group_id])
-        return Plan(self._within_bound(rows), frozenset([*take.designer, *take.agent]))
+        kept, group_ids = self._within_bound(rows), frozenset([*take.designer, *take.agent])
+        for group_id in group_ids - {row.group_id for row in kept}:
+            # Nothing of it can be trained: a resume must not take it again.
+            self._core.ledger.set_group_state(group_id, "missing")
+        return Plan(kept, group_ids)
 
     def _designer_rows(self, group: DesignGroup) -> list[PlannedRow]:
         paid = [(m.sample_id, m.reward) for m in group.members if m.reward is not None]

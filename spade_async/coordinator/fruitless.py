@@ -7,13 +7,15 @@ nothing is trained, and nobody says so. Pure; owned by `Core`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from spade_async.errors import ProcessFailure
 from spade_async.types import Role
 
 TOLD_AFTER = 8
 """Groups of one role in a row before a user hears of it."""
+EMPTY_BATCHES = 20
+"""Batches with nothing to train, in a row, after which the run ends."""
 _ROUNDS = 2
 """A part that dies makes all that is outstanding missing at once, which must not end the run."""
 
@@ -26,6 +28,7 @@ class Fruitless:
         self._limits = {role: max(_ROUNDS * most, TOLD_AFTER) for role, most in outstanding.items()}
         self._in_a_row = dict.fromkeys(Role, 0)
         self._since_step = dict.fromkeys(Role, 0)
+        self._empty_batches = 0
 
     def came_to_nothing(self, role: Role, reason: str) -> str | None:
         """Note a group that is missing as a whole; a sentence when a user should hear of it.
@@ -48,6 +51,21 @@ class Fruitless:
         """A group of that role can be trained."""
         self._in_a_row[role] = self._since_step[role] = 0
 
+    def batch_was_empty(self, group_ids: Collection[str]) -> None:
+        """Groups were taken of which not one sample holds a token to train.
+
+        Raises:
+            ProcessFailure: so many in a row that it will not get better.
+        """
+        self._empty_batches += 1
+        if self._empty_batches >= EMPTY_BATCHES:
+            raise ProcessFailure(
+                f"the groups in {self._empty_batches} batches in a row had no sampled token to "
+                f"train, the last of {min(group_ids, default='none')}: look at the episodes of "
+                "that group, then --resume"
+            )
+
     def step_made(self) -> None:
         """A learner step was committed."""
+        self._empty_batches = 0
         self._since_step = dict.fromkeys(Role, 0)

@@ -321,8 +321,6 @@ class Coordinator:
         plan = self._batches.compose(take)
         if plan.rows:
             return plan
-        for group_id in plan.group_ids:
-            self.core.ledger.set_group_state(group_id, "missing")
         self.core.counters["batches_empty"] += 1
         self.core.alert(
             f"step {self.core.step + 1}: no sample of its {len(plan.group_ids)} groups can be "
@@ -330,6 +328,8 @@ class Coordinator:
             kind="empty_batch",
         )
         self.core.schedule.step_cancelled()
+        self._steps.forget(plan.group_ids)
+        self.core.fruitless.batch_was_empty(plan.group_ids)
         return None
 
     def _write_status(self, *, force: bool = False) -> None:

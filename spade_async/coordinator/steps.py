@@ -100,7 +100,8 @@ class StepLoop:
         core.versions.add(version, ordinal)
         core.schedule.step_finished(ordinal)
         core.fruitless.step_made()
-        self._release(plan.group_ids)
+        self.forget(plan.group_ids)
+        self._drop_traces()
         self._tensorboard.scalars(report.step, metrics)
         self._show(report.step)
         if self._control.news is not None:
@@ -273,8 +274,8 @@ class StepLoop:
                 action=f"spade-async replay {self._core.folder.root} {report.quarantine}",
             )
 
-    def _release(self, group_ids: frozenset[str]) -> None:
-        """Forget the groups that were trained; a play group stays while its hinted arm is out."""
+    def forget(self, group_ids: frozenset[str]) -> None:
+        """Forget the groups that were taken; a play group stays while its hinted arm is out."""
         core = self._core
         for group_id in group_ids:
             core.design_groups.pop(group_id, None)
@@ -283,6 +284,10 @@ class StepLoop:
                 play.is_ready = False
                 if play.is_complete:
                     del core.play_groups[group_id]
+
+    def _drop_traces(self) -> None:
+        """Tokens that no fall-back can need any more."""
+        core = self._core
         kept = core.config.checkpoint.every * core.config.checkpoint.keep + TRACES_KEPT_STEPS
         if core.step % TRACES_KEPT_STEPS == 0:
             with core.ledger.transaction():
