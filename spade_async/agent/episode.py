@@ -11,12 +11,13 @@ How an episode ends and what it is worth:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spade_async.agent.action import action_text
 from spade_async.agent.prompt import TokenCodec, first_prompt, next_prompt
 from spade_async.agent.trace import TraceBuilder
 from spade_async.domain import Domain
+from spade_async.engine.leases import one_version
 from spade_async.engine.protocol import Engine, Sampling
 from spade_async.environment import contract
 from spade_async.environment.session import Jail, JailUse, MeteredSession, open_session
@@ -37,6 +38,8 @@ class PlayLimits:
     temperature: float
     min_version: int = 0
     """Packed version that must be loaded before the first token."""
+    version: int | None = None
+    """See `Sampling.version`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,11 @@ async def play_episode(player: Player, play: Play, limits: PlayLimits) -> Played
     """Play one episode. Faults of the environment, the engine and the jail are in the record."""
     state = _State()
     try:
-        async with open_session(player.pool, play.source, play.seed, state.use) as session:
-            end = await _run(player, play, limits, session, state)
+        async with (
+            open_session(player.pool, play.source, play.seed, state.use) as session,
+            one_version(player.engine, limits.min_version) as version,
+        ):
+            end = await _run(player, play, replace(limits, version=version), session, state)
     except (GenerationError, SandboxError) as fault:
         reason = f"ours: {type(fault).__name__}: {one_line(str(fault))}"
         end = _End(None, missing_reason=reason)
@@ -154,6 +160,7 @@ async def _run(
             stop_token_ids=player.tokens.stop_token_ids,
             seed=derive(play.sampling_seed, "turn", turn),
             min_version=limits.min_version,
+            version=limits.version,
         )
         generation = await player.engine.generate(list(trace.ids), sampling)
         trace.add_sampled(generation)

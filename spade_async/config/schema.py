@@ -123,6 +123,10 @@ class AsyncConfig(Section):
     missing of the oldest is then cut by name. More than the longest episode that is to be trained.
     """
 
+    in_flight: Literal["swap", "finish"] = "swap"
+    """What new weights do to what is being sampled: go under it, so that a sample's tokens are of
+    several versions, or leave it on the weights it began with. "finish" keeps two weight sets in an
+    engine and takes in a third when the last sample of the oldest has ended."""
     controller: bool = True
     """Hold fewer groups and sequences than the bounds allow while the learner does not wait for
     more: fresher samples at the same speed. False fills the bounds."""

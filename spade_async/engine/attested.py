@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spade_async.engine.leases import Leases
 from spade_async.engine.protocol import Engine, Generation, LoadReport, Sampling
 from spade_async.errors import GenerationError, WeightsError
 from spade_async.types import PolicyVersion
@@ -66,6 +67,11 @@ class AttestedEngine:
     def dtype(self) -> str:
         """See `Engine.dtype`."""
         return self._engine.dtype
+
+    @property
+    def leases(self) -> Leases | None:
+        """Those of the inner engine."""
+        return getattr(self._engine, "leases", None)
 
     async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
         """See `Engine.generate`.

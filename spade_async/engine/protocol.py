@@ -27,6 +27,8 @@ class Sampling:
     """Token t of the request uses the t-th uniform number of this seed's stream."""
     min_version: int = 0
     """Packed version that must be loaded before the first token is sampled."""
+    version: int | None = None
+    """Packed version to sample under, held by a lease (`leases.py`); None: whatever is newest."""
     urgent: bool = False
     """Goes before the requests that wait for a slot (the cache probe after a swap)."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from spade_async.engine.leases import Leases
 from spade_async.engine.protocol import Generation, LoadReport, Sampling
 from spade_async.errors import GenerationError, WeightsError
 from spade_async.types import PolicyVersion
@@ -24,6 +25,7 @@ class ScriptedEngine:
         delay_s: how long each request takes.
         logprob: log-probability reported for every token.
         check: called with (location, digest) at each load; raises WeightsError to refuse it.
+        finish: samples end under the version they began with (`leases.py`).
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class ScriptedEngine:
         logprob: float = -0.5,
         version: PolicyVersion | None = None,
         check: Callable[[str, str], None] | None = None,
+        finish: bool = False,
     ) -> None:
         self._script = script
         self._delay_s = delay_s
@@ -43,6 +46,8 @@ class ScriptedEngine:
         self._closed = False
         self._said = 0
         self.version = version or PolicyVersion(0, 0)
+        self.leases = Leases(lambda: self.version.packed, lambda: self._closed) if finish else None
+        self._before: PolicyVersion | None = None
         self.failed: BaseException | None = None
         """Set it to make every later call fail, as if the engine had died."""
         self.prompts: list[list[int]] = []
@@ -81,10 +86,11 @@ class ScriptedEngine:
         ids = list(reply)[: sampling.max_new_tokens]
         stopped = bool(ids) and ids[-1] in sampling.stop_token_ids
         self._tokens += len(ids)
+        version = self.version.packed if sampling.version is None else sampling.version
         return Generation(
             token_ids=np.asarray(ids, dtype=np.int32),
             logprobs=np.full(len(ids), self._logprob, dtype=np.float32),
-            versions=np.full(len(ids), self.version.packed, dtype=np.int64),
+            versions=np.full(len(ids), version, dtype=np.int64),
             finish_reason="stop" if stopped else "length",
         )
 
@@ -95,11 +101,16 @@ class ScriptedEngine:
             raise WeightsError(f"version {version} is older than {self.version}, which is loaded")
         if self._check is not None:
             self._check(location, digest)
+        if self.leases is not None and self._before is not None and version != self.version:
+            await self.leases.free(self._before.packed)
         report = LoadReport(version, digest, load_s=0.0, pause_s=0.0)
         async with self._changed:
+            self._before = self.version if version != self.version else self._before
             self.version = version
             self.loads.append(report)
             self._changed.notify_all()
+        if self.leases is not None:
+            await self.leases.changed()
         return report
 
     async def score(self, token_ids: list[int], temperature: float) -> NDArray[np.float32]:
@@ -130,6 +141,8 @@ class ScriptedEngine:
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self.leases is not None:
+            await self.leases.changed()
 
     def _check_alive(self) -> None:
         if self.failed is not None:

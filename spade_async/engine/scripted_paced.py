@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from spade_async.config.scripted import ScriptedConfig
 from spade_async.engine import scripted_codec as codec
 from spade_async.engine import scripted_domain as domain
+from spade_async.engine.leases import Leases
 from spade_async.engine.protocol import Generation, LoadReport, Sampling
 from spade_async.engine.scripted_programs import NUM_NAMES, RIGHT, WRONG, Program
 from spade_async.engine.scripted_weights import digests, load_weights, logprobs, weights_of
@@ -104,12 +105,14 @@ class _Running:
     began_s: float
     swaps: list[tuple[float, int, NDArray[np.float32]]] = field(default_factory=list)
     """(moment, packed version, weights), the first from before it began."""
+    is_pinned: bool = False
+    """Its sample holds a lease: no swap goes under it."""
 
 
 class PacedEngine:
     """Implements `Engine` for `engine.kind = "scripted"`."""
 
-    def __init__(self, config: ScriptedConfig, *, slots: int) -> None:
+    def __init__(self, config: ScriptedConfig, *, slots: int, finish: bool = False) -> None:
         """No weights but those of version 0.0, which nobody published, until others are loaded."""
         self._config = config
         self._script = Script(config)
@@ -120,6 +123,9 @@ class PacedEngine:
         self._running: set[_Running] = set()
         self.version = PolicyVersion(0, 0)
         self._weights = weights_of(self.version)["scripted"]
+        self._before: tuple[int, NDArray[np.float32]] | None = None
+        """(packed version, weights) before the newest, for the samples that began under it."""
+        self.leases = Leases(lambda: self.version.packed, lambda: self._closed) if finish else None
         self._made_s = time.monotonic()
         self._counted_s = self._made_s
         self._busy_s = 0.0
@@ -148,7 +154,8 @@ class PacedEngine:
             self._waiting -= 1
         running = _Running(time.monotonic())
         queue_s = running.began_s - asked_s
-        running.swaps.append((running.began_s, self.version.packed, self._weights))
+        running.swaps.append((running.began_s, *self._weights_for(sampling.version)))
+        running.is_pinned = sampling.version is not None
         self._count()
         self._running.add(running)
         try:
@@ -165,6 +172,13 @@ class PacedEngine:
         self._check_alive()
         self._tokens += said.num_tokens
         return self._generation(said, running, queue_s)
+
+    def _weights_for(self, packed: int | None) -> tuple[int, NDArray[np.float32]]:
+        if packed is None or packed == self.version.packed:
+            return self.version.packed, self._weights
+        if self._before is None or self._before[0] != packed:
+            raise GenerationError(f"weights {PolicyVersion.unpack(packed)} are not held here")
+        return self._before
 
     def _generation(self, said: Said, running: _Running, queue_s: float) -> Generation:
         num = said.num_tokens
@@ -190,14 +204,21 @@ class PacedEngine:
         if version < self.version:
             raise WeightsError(f"version {version} is older than {self.version}, which is loaded")
         began_s = time.monotonic()
+        if self.leases is not None and self._before is not None and version != self.version:
+            await self.leases.free(self._before[0])
         weights = await asyncio.to_thread(load_weights, location, digest)
         now_s = time.monotonic()
         async with self._changed:
+            if version != self.version:
+                self._before = (self.version.packed, self._weights)
             self.version, self._weights = version, weights
             for running in self._running:
-                running.swaps.append((now_s, version.packed, weights))
+                if not running.is_pinned:
+                    running.swaps.append((now_s, version.packed, weights))
             self._swaps += 1
             self._changed.notify_all()
+        if self.leases is not None:
+            await self.leases.changed()
         return LoadReport(version, digest, load_s=now_s - began_s, pause_s=time.monotonic() - now_s)
 
     async def tensor_digests(self) -> dict[str, str]:
@@ -230,6 +251,8 @@ class PacedEngine:
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self.leases is not None:
+            await self.leases.changed()
 
     def _count(self) -> None:
         """Call before the number of running requests changes."""

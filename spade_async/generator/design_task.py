@@ -12,6 +12,7 @@ import numpy as np
 
 from spade_async.agent.trace import TraceBuilder
 from spade_async.designer.hint import clean_hint, leak_share
+from spade_async.engine.leases import one_version
 from spade_async.engine.protocol import Sampling
 from spade_async.environment.session import JailUse
 from spade_async.environment.text import one_line
@@ -99,16 +100,18 @@ async def _write(context: GeneratorContext, task: DesignTask, draft: _Draft) -> 
     player, config = context.player, context.config
     prompt, room = _fitting_prompt(context, task)
     trace = TraceBuilder(prompt)
-    generation = await player.engine.generate(
-        list(prompt),
-        Sampling(
-            temperature=task.temperature,
-            max_new_tokens=min(task.max_new_tokens, room),
-            stop_token_ids=player.tokens.stop_token_ids,
-            seed=task.seed,
-            min_version=task.min_version,
-        ),
+    sampling = Sampling(
+        temperature=task.temperature,
+        max_new_tokens=min(task.max_new_tokens, room),
+        stop_token_ids=player.tokens.stop_token_ids,
+        seed=task.seed,
+        min_version=task.min_version,
     )
+    # The reply alone is trained: its hint, if the policy writes one, may be of newer weights.
+    async with one_version(player.engine, task.min_version) as version:
+        generation = await player.engine.generate(
+            list(prompt), dataclasses.replace(sampling, version=version)
+        )
     trace.add_sampled(generation)
     draft.trace = trace.build()
     reply = player.tokens.decode([int(token) for token in generation.token_ids])

@@ -39,8 +39,9 @@ async def make_engine(config: Config, folder: Path) -> Engine:
         ConfigError: this kind cannot run a training.
     """
     kind = config.engine.kind
+    finish = config.async_.in_flight == "finish"
     if kind == "scripted":
-        return PacedEngine(config.scripted, slots=config.engine.slots)
+        return PacedEngine(config.scripted, slots=config.engine.slots, finish=finish)
     if kind != "builtin":
         raise ConfigError(
             f'engine.kind={kind!r} cannot generate in a run yet: set engine.kind="builtin"'
@@ -51,5 +52,6 @@ async def make_engine(config: Config, folder: Path) -> Engine:
         model_folder=folder,
         config=config.engine,
         max_context_tokens=config.model.max_context_tokens,
+        finish=finish,
     )
     return engine

@@ -52,7 +52,8 @@ class Decoder:
         self.num_steps = 0
         self.num_swaps = 0
         self.num_recomputed_tokens = 0
-        self._slots = slots
+        self.slots = slots
+        """Most requests that run together; may be lowered down to what runs."""
         self._prefill_tokens = prefill_tokens
         self._recompute = recompute
         self._last = torch.zeros(slots, dtype=torch.int64)
@@ -122,7 +123,7 @@ class Decoder:
             self.submit(request)
 
     def _admit(self) -> list[Request]:
-        free = self._slots - len(self.running)
+        free = max(self.slots - len(self.running), 0)
         if not free or not self.ready:
             return []
         first = len(self.running)

@@ -26,6 +26,7 @@ from spade_async.config.schema import EngineConfig
 from spade_async.engine.builtin.decoder import Decoder
 from spade_async.engine.builtin.model import Model, open_model
 from spade_async.engine.builtin.request import Request
+from spade_async.engine.leases import Leases
 from spade_async.engine.protocol import Generation, GenerationCancelled, LoadReport, Sampling
 from spade_async.errors import GenerationError, SpadeError, WeightsError, boundary
 from spade_async.types import PolicyVersion
@@ -53,16 +54,33 @@ _Outcome = tuple[_Job, Any]
 class BuiltinEngine:
     """`Engine` for small models on a CPU. Make it with `create`; its loop is the caller's."""
 
-    def __init__(self, model: Model, config: EngineConfig, max_context_tokens: int, version: int):
-        self._decoder = Decoder(
-            model,
-            slots=config.slots,
-            prefill_tokens=config.prefill_tokens,
-            max_context_tokens=max_context_tokens,
-            version=version,
-            recompute=config.on_swap == "recompute",
+    def __init__(
+        self,
+        models: list[Model],
+        config: EngineConfig,
+        max_context_tokens: int,
+        version: int,
+    ) -> None:
+        """One model: weights are swapped under running requests. Two: these finish on theirs."""
+        self._decoders = [
+            Decoder(
+                model,
+                slots=config.slots,
+                prefill_tokens=config.prefill_tokens,
+                max_context_tokens=max_context_tokens,
+                version=version,
+                recompute=config.on_swap == "recompute",
+            )
+            for model in models
+        ]
+        self._newest = 0
+        """Index of the decoder with the newest weights."""
+        self._slots = config.slots
+        self.leases = (
+            Leases(lambda: self._decoder.version, lambda: self._closed or self.failed is not None)
+            if len(models) > 1
+            else None
         )
-        self._model = model
         self._max_context_tokens = max_context_tokens
         self._threads = config.threads
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -74,6 +92,8 @@ class BuiltinEngine:
         self.failed: BaseException | None = None
         """What killed the engine thread, or None."""
         self._num_requests = 0
+        self._num_steps = 0
+        self._waking: asyncio.Task[None] | None = None
         self._busy_s = 0.0
         self._idle_s = 0.0
         # Daemon: a stuck pass must not keep the process from leaving.
@@ -89,6 +109,7 @@ class BuiltinEngine:
         *,
         version: PolicyVersion = START,
         general: bool = False,
+        finish: bool = False,
     ) -> BuiltinEngine:
         """Load a Hugging Face model folder and start.
 
@@ -98,14 +119,28 @@ class BuiltinEngine:
             max_context_tokens: longest sequence, prompt and everything after it.
             version: version of the weights in the folder.
             general: keep off the fast path that some architectures have.
+            finish: keep two weight sets, so that samples end under the one they began with; twice
+                the memory of weights and cache.
 
         Raises:
             ConfigError: the folder is missing, damaged or of an unsupported architecture.
         """
-        model = await asyncio.to_thread(
-            open_model, Path(model_folder), max_context_tokens, general=general
-        )
-        return cls(model, config, max_context_tokens, version.packed)
+        models = [
+            await asyncio.to_thread(
+                open_model, Path(model_folder), max_context_tokens, general=general
+            )
+            for _ in range(1 + finish)
+        ]
+        return cls(models, config, max_context_tokens, version.packed)
+
+    @property
+    def _decoder(self) -> Decoder:
+        """The one with the newest weights."""
+        return self._decoders[self._newest]
+
+    @property
+    def _model(self) -> Model:
+        return self._decoder.model
 
     @property
     def version(self) -> PolicyVersion:
@@ -134,6 +169,9 @@ class BuiltinEngine:
                 "raise the context"
             )
         self._check_ids(prompt_ids)
+        version = sampling.version
+        if version is not None and all(d.version != version for d in self._decoders):
+            raise GenerationError(f"weights {PolicyVersion.unpack(version)} are not held here")
         self._num_requests += 1
         request = Request(list(prompt_ids), sampling)
         try:
@@ -154,14 +192,27 @@ class BuiltinEngine:
                 raise WeightsError(
                     f"weights {version} are older than the loaded {self.version}: not loaded"
                 )
+            index = self._newest
+            if self.leases is not None and version != self.version:
+                # Into the older set, once the last sample that began under it has ended.
+                index = 1 - index
+                if self._decoders[index].version != self._decoder.version:
+                    await self.leases.free(self._decoders[index].version)
             weights = await asyncio.to_thread(self._read_weights, location, digest)
 
             def swap() -> float:
                 paused = time.monotonic()
-                self._decoder.swap(weights, version.packed)
+                self._decoders[index].swap(weights, version.packed)
+                self._newest = index
+                for decoder in self._decoders:
+                    held, decoder.held = decoder.held, []
+                    for request in held:
+                        self._decoder_for(request).submit(request)
                 return time.monotonic() - paused
 
             pause_s: float = await self._submit(_Call(swap))
+            if self.leases is not None:
+                await self.leases.changed()
         load_s = time.monotonic() - start
         logger.debug("weights %s in after %.3f s, paused %.4f s", version, load_s, pause_s)
         return LoadReport(version, digest, load_s, pause_s)
@@ -196,25 +247,27 @@ class BuiltinEngine:
 
     def stats(self) -> dict[str, float]:
         """See `Engine.stats`; also swaps, recomputed_tokens and the memory of the KV cache."""
-        decoder = self._decoder
+        decoders = self._decoders
         return {
-            "tokens": float(decoder.num_tokens),
+            "tokens": float(sum(d.num_tokens for d in decoders)),
             "requests": float(self._num_requests),
-            "decode_steps": float(decoder.num_steps),
+            "decode_steps": float(self._num_steps),
             "busy_s": self._busy_s,
             "idle_s": self._idle_s,
-            "active": float(len(decoder.running)),
-            "waiting": float(len(decoder.ready) + len(decoder.held)),
-            "version": float(decoder.version),
-            "swaps": float(decoder.num_swaps),
-            "recomputed_tokens": float(decoder.num_recomputed_tokens),
-            "cache_bytes": float(decoder.cache.num_bytes),
+            "active": float(sum(len(d.running) for d in decoders)),
+            "waiting": float(sum(len(d.ready) + len(d.held) for d in decoders)),
+            "version": float(self._decoder.version),
+            "swaps": float(sum(d.num_swaps for d in decoders)),
+            "recomputed_tokens": float(sum(d.num_recomputed_tokens for d in decoders)),
+            "cache_bytes": float(sum(d.cache.num_bytes for d in decoders)),
         }
 
     async def close(self) -> None:
         """See `Engine.close`. Harmless when repeated."""
         self._closed = True
         self._jobs.put(None)
+        if self.leases is not None:
+            await self.leases.changed()
         await asyncio.to_thread(self._thread.join)
         self._fail_open(GenerationError("the engine was closed while the request was in flight"))
 
@@ -265,21 +318,28 @@ class BuiltinEngine:
         """Take what is queued, then one decode step."""
         start = time.monotonic()
         outcomes: list[_Outcome] = []
-        job = None if self._decoder.has_work else self._jobs.get()
+        job = None if any(d.has_work for d in self._decoders) else self._jobs.get()
         taken = time.monotonic()
         self._idle_s += taken - start
         while True:
             if isinstance(job, Request):
-                self._decoder.submit(job)
+                self._decoder_for(job).submit(job)
             elif isinstance(job, _Call):
                 outcomes.append((job, self._answer(job)))
             try:
                 job = self._jobs.get_nowait()
             except queue.Empty:
                 break
-        self._decoder.drop_cancelled()
-        if self._decoder.has_work:
-            for request in self._decoder.step():
+        for decoder in self._decoders:
+            decoder.drop_cancelled()
+        self._num_steps += any(d.has_work for d in self._decoders)
+        for decoder in self._decoders:
+            if not decoder.has_work:
+                continue
+            # All of them share the slots.
+            others = sum(len(d.running) for d in self._decoders if d is not decoder)
+            decoder.slots = self._slots - others
+            for request in decoder.step():
                 fault = request.fault
                 outcomes.append(
                     (request, GenerationError(fault) if fault else request.generation())
@@ -287,6 +347,11 @@ class BuiltinEngine:
         self._busy_s += time.monotonic() - taken
         if outcomes:
             self._post(self._deliver, outcomes)
+
+    def _decoder_for(self, request: Request) -> Decoder:
+        wanted = request.sampling.version
+        held = (d for d in (self._decoder, *self._decoders) if d.version == wanted)
+        return next(held, self._decoder)
 
     def _answer(self, call: _Call) -> Any:
         """A call's result; only our typed errors are its own, any other ends the thread."""
@@ -318,3 +383,5 @@ class BuiltinEngine:
             if not future.done():
                 future.set_exception(error)
         self._open.clear()
+        if self.leases is not None:
+            self._waking = self._loop.create_task(self.leases.changed())
