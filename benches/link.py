@@ -36,7 +36,7 @@ GOAL_BYTES = 65_536
 GOAL = 0.15
 SAMPLE_TOKENS = 200
 """A typical nano episode: prompt, four turns, observations."""
-IN_FLIGHT_BYTES = 64_000_000
+IN_FLIGHT_BYTES = 16_000_000
 CONFIG = LinkConfig(resend_s=60.0)
 
 
@@ -63,9 +63,11 @@ def run(quick: bool) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """The result as text."""
     lines = [
-        f"{'block':>11} | {'messages/s':^43} | {'GB/s':^31} | overhead over raw",
+        f"{'block':>11} | {'messages/s':^43} | {'GB/s':^31} | "
+        f"{'CPU us per message':^23} | overhead over raw",
         f"{'':>11} | {'raw copy':>10} {'no-copy':>10} {'link':>10} {'gathers':>10} | "
-        f"{'copy':>7} {'no-copy':>7} {'link':>7} {'gathers':>7} | copy, no-copy",
+        f"{'copy':>7} {'no-copy':>7} {'link':>7} {'gathers':>7} | "
+        f"{'copy':>7} {'no-copy':>7} {'link':>7} | copy, no-copy",
     ]
     for row in result["sizes"]:
         rates = [row[f"{mode}_per_s"] for mode in MODES]
@@ -75,6 +77,8 @@ def table(result: dict[str, Any]) -> str:
             + " ".join(f"{rate:>10,.0f}" for rate in rates)
             + " | "
             + " ".join(f"{rate * size / 1e9:>7.2f}" for rate in rates)
+            + " | "
+            + " ".join(f"{row[f'{mode}_cpu_us']:>7,.0f}" for mode in MODES[:3])
             + f" | {row['overhead_over_copy']:+.0%}, {row['overhead_over_no_copy']:+.0%}"
         )
     sample = result["sample"]
@@ -87,9 +91,12 @@ def table(result: dict[str, Any]) -> str:
 
 def _row(sender: Connection, size: int, count: int, repeats: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {mode: [] for mode in MODES}
+    cpu_us: dict[str, list[float]] = {mode: [] for mode in MODES}
     for _ in range(repeats):
         for mode in MODES:
-            rates[mode].append(_timed(sender, mode, size, count))
+            rate, cpu_s = _timed(sender, mode, size, count)
+            rates[mode].append(rate)
+            cpu_us[mode].append(cpu_s / count * 1e6)
     medians = {mode: statistics.median(found) for mode, found in rates.items()}
     # Of each repeat: what happened on the machine meanwhile hit both sides.
     overheads = {
@@ -103,33 +110,38 @@ def _row(sender: Connection, size: int, count: int, repeats: int) -> dict[str, A
         "messages": count,
         **{f"{mode}_per_s": rate for mode, rate in medians.items()},
         **{f"{mode}_gb_per_s": rate * size / 1e9 for mode, rate in medians.items()},
+        **{f"{mode}_cpu_us": statistics.median(found) for mode, found in cpu_us.items()},
         **{f"{mode}_spread": max(f) / min(f) - 1.0 for mode, f in rates.items()},
         "overhead_over_copy": overheads["raw_copy"],
         "overhead_over_no_copy": overheads["raw_no_copy"],
     }
 
 
-def _timed(sender: Connection, mode: str, size: int, count: int) -> float:
-    """Messages per second between the first and the last arrival."""
+def _timed(sender: Connection, mode: str, size: int, count: int) -> tuple[float, float]:
+    """Messages per second between the first and the last arrival; CPU seconds of both processes."""
+    before_s = time.process_time()
     folder, endpoint = make_endpoint()
     sender.send((mode, endpoint, size, count))
     try:
         if mode.startswith("raw"):
-            return (count - 1) / _receive_raw(endpoint, size, count, copy=mode == "raw_copy")
-        return (count - 1) / asyncio.run(_receive_link(endpoint, count))
+            seconds = _receive_raw(endpoint, size, count, copy=mode == "raw_copy")
+        else:
+            seconds = asyncio.run(_receive_link(endpoint, count))
     finally:
-        assert sender.recv() == "done"
+        theirs_s = sender.recv()
         remove_endpoint(folder)
+    return (count - 1) / seconds, theirs_s + time.process_time() - before_s
 
 
 def _sender(orders: Connection) -> None:
     while (order := orders.recv()) is not None:
         mode, endpoint, size, count = order
+        before_s = time.process_time()
         if mode.startswith("raw"):
             _send_raw(endpoint, size, count, copy=mode == "raw_copy")
         else:
             asyncio.run(_send_link(endpoint, size, count, gathers=mode == "link_gathers"))
-        orders.send("done")
+        orders.send(time.process_time() - before_s)
 
 
 def _receive_raw(endpoint: str, size: int, count: int, *, copy: bool) -> float:
@@ -180,8 +192,7 @@ async def _send_link(endpoint: str, size: int, count: int, *, gathers: bool) -> 
     message = episode(size, laid_out=not gathers)
     in_flight = _in_flight(size)
     for _ in range(count):
-        while peer.num_unacknowledged >= in_flight:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await peer.wait_below(in_flight)
         await peer.send(message)
     await peer.flush(30)
     await peer.close()

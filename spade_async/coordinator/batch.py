@@ -14,6 +14,7 @@ from spade_async.coordinator.schedule import Take
 from spade_async.coordinator.state import DesignGroup, PlayGroup
 from spade_async.grpo.advantage import group_advantages
 from spade_async.grpo.samples import TrainSample, pack
+from spade_async.transport.codec import laid_out_fields
 from spade_async.transport.messages import TrainingBatch
 from spade_async.types import Arm, Role, TokenTrace
 
@@ -147,5 +148,6 @@ class BatchLoop:
             branch=branch,
             step=step,
             checkpoint=checkpoint or last or step % core.config.checkpoint.every == 0,
-            **pack(samples, finite=False),
+            # One block that is sent as it lies: the largest message of a run.
+            **laid_out_fields(TrainingBatch, pack(samples, finite=False)),
         )

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import time
 from dataclasses import dataclass, field
 
 from spade_async.transport.link import Hub
 from spade_async.transport.messages import CancelTask, DesignTask, PlayTask
+
+log = logging.getLogger(__name__)
 
 EVALUATION, PLAY, DESIGN = 0, 1, 2
 _MOST_HEARD = 4096
@@ -61,10 +64,27 @@ class Dispatcher:
         heapq.heappush(self._queue, ((kind, number), next(self._order), task))
 
     def set_credit(self, peer: str, tasks: int) -> None:
-        """A generator says how many tasks it may hold in all."""
-        self._credit[peer] = tasks
+        """A generator says how many tasks it may hold in all; 0 pauses it."""
+        if tasks < 0:
+            log.warning("%s gives a credit of %d: taken as 0", peer, tasks)
+        self._credit[peer] = max(tasks, 0)
         self._held.setdefault(peer, 0)
         self._sequences.setdefault(peer, 0)
+
+    @property
+    def credit(self) -> int:
+        """Tasks that all generators may hold."""
+        return sum(self._credit.values())
+
+    @property
+    def num_held(self) -> int:
+        """Tasks that generators hold."""
+        return sum(self._held.values())
+
+    @property
+    def is_out_of_credit(self) -> bool:
+        """Whether tasks wait although generators are there, because none takes any."""
+        return bool(self._queue) and bool(self._credit) and self.credit == 0
 
     @property
     def num_waiting(self) -> int:

@@ -17,6 +17,7 @@ from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.divergence import DivergenceWatch
 from spade_async.coordinator.evaluation import EvalResult
+from spade_async.coordinator.link_figures import LinkFigures
 from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.watch import Watch
 from spade_async.coordinator.window import mean
@@ -49,7 +50,7 @@ class StepLoop:
         self._control = control
         self._publisher = publisher
         self._tensorboard = tensorboard
-        self._link = link
+        self._link = LinkFigures(link, core.dispatcher)
         self._last_step_s = time.monotonic()
         correction = core.config.learner.correction
         self._divergence = DivergenceWatch(correction.rule, supported_kl(correction))
@@ -190,13 +191,9 @@ class StepLoop:
         return {tag: float(value) for tag, value in found.items() if value is not None}
 
     def _queues(self) -> dict[str, float | None]:
-        core, link = self._core, self._link
+        core = self._core
         counts = core.schedule.counts()
-        found: dict[str, float | None] = {
-            "link/resent": float(link.counters.resent),
-            "link/duplicates": float(link.counters.duplicates),
-            "link/unacknowledged": float(sum(p.unacknowledged for p in link.peers().values())),
-        }
+        found: dict[str, float | None] = dict(self._link.metrics(self._watch.beats))
         for role in Role:
             ready, running = counts[f"{role}_ready"], counts[f"{role}_running"]
             found[f"queue/ready_{role}"] = float(ready)

@@ -85,6 +85,11 @@ class Watch:
         elif was_full and beat.state != DISK_FULL:
             self._core.alert(f"{beat.name} found room on the disk and goes on", kind="disk_room")
 
+    @property
+    def beats(self) -> list[Heartbeat]:
+        """Newest heartbeat of each part."""
+        return list(self._beats.values())
+
     def jail_text(self) -> str | None:
         """What confines each generator, as Markdown; None when nothing is new since the last."""
         if not self._jail_news:
@@ -130,10 +135,16 @@ class Watch:
         return found
 
     def limited_by(self) -> str:
-        """The sentence of `telemetry.limits`."""
+        """The sentence of `telemetry.limits`, unless a disk is full or nobody takes a task."""
         for beat in self._beats.values():
             if beat.state == DISK_FULL:
                 return f"disk: {beat.name} waits for {beat.waits_for}; free some space"
+        dispatcher = self._core.dispatcher
+        if dispatcher.is_out_of_credit:
+            return (
+                f"credit: no generator takes a task (all give a credit of 0), "
+                f"{dispatcher.num_waiting} tasks wait"
+            )
         config = self._core.config
         return limiting(
             LimitFactors(

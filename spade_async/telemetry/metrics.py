@@ -202,7 +202,17 @@ METRICS: dict[str, Metric] = {
     "queue/oldest_age_s": _m("s", "Age of the oldest outstanding group."),
     "link/resent": _m("messages", "Messages sent again since the start; 0 when nothing is lost."),
     "link/duplicates": _m("messages", "Messages received twice and dropped since the start."),
-    "link/unacknowledged": _m("messages", "Messages sent and not acknowledged yet."),
+    "link/lost": _m("messages", "Messages given up without an acknowledgement; must be 0."),
+    "link/refused": _m("messages", "Frames that were no message or not allowed, since the start."),
+    "link/failed_handshakes": _m("connections", "Connections refused for their keys or protocol."),
+    "link/unreachable": _m("sendings", "Sendings that found no route or a full pipe; tried again."),
+    "link/connections_ended": _m("connections", "Connections that ended, for whatever reason."),
+    "link/unacknowledged": _m("messages", "Messages sent and not acknowledged yet, both ways."),
+    "link/oldest_unacknowledged_s": _m("s", "Age of the oldest message not acknowledged yet."),
+    "link/credit": _m("tasks", "Tasks that all generators together may hold."),
+    "link/credit_used": _m("tasks", "Tasks that generators hold."),
+    "link/busy_s": _m("s", "Time all parts together spent in the link since they started."),
+    "link/busy_share": _m("share", "The same since the step before, over the time of the step."),
     # Held-out evaluation.
     "eval/level/<level>/accuracy": _m(
         "share", "Held-out success at this level, on a stated version."

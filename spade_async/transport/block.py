@@ -1,14 +1,15 @@
 """The packed block: arrays end to end, each 8-byte aligned, described by specs beside it.
 
-Packing copies every array once, into one block. Large arrays that already lie in one block and that
-nobody can write to (`lay_out`, or the arrays of a received message) are sent as they lie: nothing
-is copied. An array that can still be written to is always copied, because the link keeps a message
-until it is acknowledged and must repeat what was sent, not what became of it.
+Packing copies every array once, into one block. Arrays that `lay_out` made lie in one block that
+nobody can write to; they are sent as they lie: nothing is copied. An array that can still be
+written to is always copied, because the link keeps a message until it is acknowledged and must
+repeat what was sent, not what became of it.
 """
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,9 +26,6 @@ MAX_DIMENSIONS = 4
 Buffer = bytes | memoryview
 """Bytes that are read where they lie."""
 _ALIGNMENT = 8
-_SHARE_BYTES = 1 << 16
-"""From here on copying costs more than finding out that it is not needed. ZeroMQ copies smaller
-frames anyway."""
 
 
 class ArraySpec(NamedTuple):
@@ -41,17 +39,46 @@ class ArraySpec(NamedTuple):
     """Bytes from the start of the block; a multiple of 8."""
 
 
+class LaidOut:
+    """Arrays that `lay_out` put into one block: known again by identity, with their specs."""
+
+    def __init__(self, specs: list[ArraySpec], arrays: Sequence[NDArray[Any]]) -> None:
+        self.specs = specs
+        self.kinds = tuple((spec.name, spec.dtype) for spec in specs)
+        block = arrays[0].base
+        assert isinstance(block, np.ndarray)
+        self.block = block.data
+        """Holds the memory; the arrays hold it too, so nothing lives longer by it than they do."""
+        # A reference that dies cannot be mistaken for an array that came later to the same place.
+        self._arrays = [weakref.ref(array) for array in arrays]
+
+    def holds(self, arrays: Sequence[NDArray[Any]]) -> bool:
+        """Whether these are the very arrays, in this order."""
+        return len(arrays) == len(self._arrays) and all(
+            known() is array for known, array in zip(self._arrays, arrays, strict=True)
+        )
+
+
+_LAID_OUT: dict[int, LaidOut] = {}
+"""By id of the first array; an entry goes with that array."""
+
+
+def laid_out(arrays: Sequence[NDArray[Any]]) -> LaidOut | None:
+    """What `lay_out` knows of these arrays; None when it did not make them, or not all together."""
+    entry = _LAID_OUT.get(id(arrays[0])) if arrays else None
+    return entry if entry is not None and entry.holds(arrays) else None
+
+
 def pack_arrays(arrays: Sequence[tuple[str, NDArray[Any]]]) -> tuple[list[ArraySpec], Buffer]:
     """Lay arrays out in one block.
 
     Raises:
         TransportError: an element type outside `DTYPES`, or too many dimensions.
     """
-    specs, size = _specs(arrays)
-    if size >= _SHARE_BYTES:
-        shared = _shared_block([array for _, array in arrays], specs, size)
-        if shared is not None:
-            return specs, shared
+    known = laid_out([array for _, array in arrays])
+    if known is not None and [name for name, _ in arrays] == [name for name, _ in known.kinds]:
+        return known.specs, known.block
+    specs, _ = _specs(arrays)
     parts: list[Buffer] = []
     for _, array in arrays:
         if array.nbytes:
@@ -64,7 +91,8 @@ def pack_arrays(arrays: Sequence[tuple[str, NDArray[Any]]]) -> tuple[list[ArrayS
 def lay_out(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Read-only copies of the arrays that lie in one block, which is then sent without copying.
 
-    For large messages only: below 64 KiB it changes nothing.
+    Name them in the order of the record's fields: a message with other arrays beside them, or with
+    them in another order, is packed as any other.
 
     Raises:
         TransportError: as `pack_arrays`.
@@ -76,7 +104,12 @@ def lay_out(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         place = block[spec.offset : spec.offset + array.nbytes]
         place.view(array.dtype).reshape(array.shape)[...] = array
     block.flags.writeable = False
-    return unpack_arrays(specs, block.data)
+    found = unpack_arrays(specs, block.data)
+    if found:
+        first = next(iter(found.values()))
+        _LAID_OUT[id(first)] = LaidOut(specs, list(found.values()))
+        weakref.finalize(first, _LAID_OUT.pop, id(first), None).atexit = False
+    return found
 
 
 def _specs(arrays: Sequence[tuple[str, NDArray[Any]]]) -> tuple[list[ArraySpec], int]:
@@ -93,29 +126,6 @@ def _specs(arrays: Sequence[tuple[str, NDArray[Any]]]) -> tuple[list[ArraySpec],
         specs.append(ArraySpec(name, dtype, array.shape, offset))
         offset += array.nbytes + -array.nbytes % _ALIGNMENT
     return specs, offset
-
-
-def _shared_block(
-    arrays: Sequence[NDArray[Any]], specs: Sequence[ArraySpec], size: int
-) -> memoryview | None:
-    """The memory that the arrays lie in, when it is exactly their block and read-only."""
-    block = arrays[0].base
-    if not isinstance(block, np.ndarray) or block.flags.writeable or block.nbytes != size:
-        return None
-    start = _address(block)
-    for array, spec in zip(arrays, specs, strict=True):
-        # `unpack_arrays` makes every view directly of one flat array: no chain to follow.
-        is_there = array.base is block and _address(array) == start + spec.offset
-        if array.nbytes and not (is_there and array.flags.c_contiguous):
-            return None
-        if array.flags.writeable:
-            return None
-    return block.data.cast("B")
-
-
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def unpack_arrays(specs: Sequence[ArraySpec], block: Buffer) -> dict[str, NDArray[Any]]:
@@ -150,3 +160,38 @@ def unpack_arrays(specs: Sequence[ArraySpec], block: Buffer) -> dict[str, NDArra
     if end != flat.nbytes:
         raise TransportError(f"block has {flat.nbytes} bytes, its arrays take {end}")
     return arrays
+
+
+def unpack_lines(
+    kinds: Sequence[tuple[str, str]], specs: Sequence[Any], block: Buffer
+) -> dict[str, NDArray[Any]] | None:
+    """The usual case of `unpack_arrays`, fast: these names and types, one dimension each, in order.
+
+    Args:
+        kinds: name and key of `DTYPES` of each array.
+        specs: what a header says of them, unchecked.
+        block: their bytes.
+
+    Returns:
+        None when anything is otherwise; `unpack_arrays` then says what.
+    """
+    if len(specs) != len(kinds):
+        return None
+    flat = np.frombuffer(memoryview(block).toreadonly(), np.uint8)
+    arrays: dict[str, NDArray[Any]] = {}
+    size, end = flat.nbytes, 0
+    for kind, item in zip(kinds, specs, strict=True):
+        if type(item) is not list or len(item) != 4:
+            return None
+        name, dtype_name, shape, offset = item
+        if (name, dtype_name) != kind or type(offset) is not int or offset != end:
+            return None
+        if type(shape) is not list or len(shape) != 1 or type(shape[0]) is not int:
+            return None
+        dtype = DTYPES[dtype_name]
+        nbytes = shape[0] * dtype.itemsize
+        if not 0 <= nbytes <= size - end:
+            return None
+        arrays[name] = np.ndarray(shape, dtype, flat, end)
+        end += nbytes + -nbytes % _ALIGNMENT
+    return arrays if end == size else None

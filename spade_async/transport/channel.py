@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from time import thread_time
+from time import perf_counter
 
 from spade_async.config.schema import LinkConfig
 from spade_async.errors import TransportError
@@ -21,6 +21,9 @@ from spade_async.transport.window import Arrival, ReceiveWindow, SendWindow
 
 _MOST_QUEUED = 256
 """Frames that wait for a full pipe before unreliable ones are dropped: the queue must end."""
+_MOST_REPEATED = 32
+"""Repetitions per tick while the connection stands: on a slow line most of what is not acknowledged
+is still on its way, and repeating all of it would only make the line slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Channel:
         Raises:
             TransportError: it breaks its record or is too large; nothing is queued.
         """
-        start_s = thread_time()
+        start_s = perf_counter()
         seq = self._sent.next_seq if message.reliable else 0
         news = self._arrived.take_news()
         try:
@@ -88,7 +91,7 @@ class Channel:
             self._arrived.tell_again(news[1])
             raise
         finally:
-            self._counters.busy_s += thread_time() - start_s
+            self._counters.busy_s += perf_counter() - start_s
         if seq:
             self._sent.keep(frames, now_s)
         elif len(self.outgoing) >= _MOST_QUEUED:
@@ -134,7 +137,7 @@ class Channel:
         if self.outgoing:
             # The pipe is full: repeating would only make the queue longer.
             return
-        due = self._sent.due(now_s)
+        due = self._sent.due(now_s, _MOST_REPEATED)
         self.outgoing.extend(Outgoing(frames, is_reliable=True, is_first=False) for frames in due)
         if due:
             self._wake()

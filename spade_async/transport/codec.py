@@ -15,14 +15,21 @@ every byte. A checksum of ours would cost as much as the sending itself.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgpack
 
 from spade_async.errors import TransportError
-from spade_async.transport.block import ArraySpec, Buffer, pack_arrays, unpack_arrays
+from spade_async.transport.block import (
+    ArraySpec,
+    Buffer,
+    laid_out,
+    lay_out,
+    pack_arrays,
+    unpack_arrays,
+    unpack_lines,
+)
 from spade_async.transport.fields import SPECS, RecordSpec
 from spade_async.transport.messages import SCHEMA, Message
 
@@ -46,8 +53,7 @@ class FrameError(TransportError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A message with what the link needs to deliver it once."""
 
     sender: str
@@ -94,6 +100,12 @@ def encode(envelope: Envelope, max_bytes: int) -> Frames:
         raise TransportError(f"{kind} cannot be packed: {cause}") from cause
     _check_sizes(len(body) + _CHECKSUM_BYTES, len(block), max_bytes, f"{kind}: ")
     return checksum(body, block).to_bytes(_CHECKSUM_BYTES, "little") + body, block
+
+
+def laid_out_fields(kind: type[Message], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a large message, its arrays copied into one block that is sent as it lies."""
+    names = SPECS[kind.__name__].arrays
+    return {**values, **lay_out({name: values[name] for name in names})}
 
 
 def checksum(body: Buffer, block: Buffer) -> int:
@@ -156,8 +168,9 @@ def _message(kind: str, plain: Any, specs: Any, block: Buffer) -> Message | None
         raise FrameError("kind", f"unknown message {kind[:64]!r}")
     if not isinstance(plain, dict) or not isinstance(specs, list):
         raise FrameError("header", f"{kind}: fields are malformed")
-    array_specs = [_array_spec(kind, item) for item in specs]
-    array_names = [item.name for item in array_specs]
+    arrays = unpack_lines(spec.kinds, specs, block)
+    array_specs = [] if arrays is not None else [_array_spec(kind, item) for item in specs]
+    array_names = list(spec.arrays) if arrays is not None else [item.name for item in array_specs]
     if plain.keys() != spec.plain.keys() or array_names != list(spec.arrays):
         names = sorted((plain.keys() ^ spec.plain.keys()) | (set(array_names) ^ set(spec.arrays)))
         raise FrameError("fields", f"{kind}: missing, extra or unordered fields {names[:8]}"[:500])
@@ -166,18 +179,23 @@ def _message(kind: str, plain: Any, specs: Any, block: Buffer) -> Message | None
         if type(value) not in types and not check(value):
             found = type(value).__name__
             raise FrameError("type", f"{kind}.{name} is a {found}, expected {type_name}")
-    try:
-        arrays = unpack_arrays(array_specs, block)
-    except TransportError as cause:
-        raise FrameError("block", f"{kind}: {cause}") from cause
-    for name, dtype in spec.arrays.items():
-        if arrays[name].dtype != dtype:
-            raise FrameError("type", f"{kind}.{name} has dtype {arrays[name].dtype}, not {dtype}")
+    if arrays is None:
+        try:
+            arrays = unpack_arrays(array_specs, block)
+        except TransportError as cause:
+            raise FrameError("block", f"{kind}: {cause}") from cause
+        for name, dtype in spec.arrays.items():
+            if arrays[name].dtype != dtype:
+                what = f"{kind}.{name} has dtype {arrays[name].dtype}, not {dtype}"
+                raise FrameError("type", what)
     return spec.record(**plain, **arrays)
 
 
 def _pack_block(kind: str, spec: RecordSpec, message: Message) -> tuple[list[ArraySpec], Buffer]:
     arrays = [(name, getattr(message, name)) for name in spec.arrays]
+    known = laid_out([array for _, array in arrays])
+    if known is not None and known.kinds == spec.kinds:
+        return known.specs, known.block
     for name, array in arrays:
         dtype = getattr(array, "dtype", None)
         if dtype != spec.arrays[name]:
@@ -214,6 +232,8 @@ def _array_spec(kind: str, item: Any) -> ArraySpec:
 
 
 def _ranges(flat: Any) -> tuple[tuple[int, int], ...]:
+    if flat == [] and type(flat) is list:
+        return ()
     if not isinstance(flat, list) or len(flat) % 2 or len(flat) > 2 * MAX_RANGES:
         raise FrameError("header", "acknowledged ranges are malformed")
     pairs = tuple(zip(flat[::2], flat[1::2], strict=True))

@@ -41,7 +41,8 @@ class LinkCounters:
     bytes_in: int = 0
     bytes_out: int = 0
     busy_s: float = 0.0
-    """CPU seconds of our thread in the link: packing, checking, sending, receiving."""
+    """Seconds our thread spent in the link: packing, checking, sending, receiving. By the wall
+    clock, so what others took from the processor meanwhile is in it."""
     frames_in: int = 0
     """What the socket gave us: received + duplicates + control + all refused, exactly."""
     control: int = 0

@@ -34,6 +34,8 @@ class RecordSpec:
     record: type[Message]
     plain: Mapping[str, PlainField]
     arrays: Mapping[str, np.dtype[Any]]
+    kinds: tuple[tuple[str, str], ...]
+    """Name and element type of each array as they stand on the wire, in order."""
 
 
 def _record_spec(record: type[Message]) -> RecordSpec:
@@ -47,7 +49,8 @@ def _record_spec(record: type[Message]) -> RecordSpec:
             arrays[field.name] = element
         else:
             plain[field.name] = PlainField(_exact(hint), _check(hint), str(field.type))
-    return RecordSpec(record, plain, arrays)
+    kinds = tuple((name, dtype.str[1:]) for name, dtype in arrays.items())
+    return RecordSpec(record, plain, arrays, kinds)
 
 
 def _element(hint: Any) -> np.dtype[Any] | None:

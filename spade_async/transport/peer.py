@@ -49,6 +49,8 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._hub_incarnation: str | None = None
         self._welcomed: asyncio.Future[Welcome] = self._loop.create_future()
+        self._settled = asyncio.Event()
+        """Something may have been acknowledged."""
         self._inbox = Inbox("link to the coordinator")
         self._channel = Channel(hello.incarnation, "coordinator", config, self.counters, self._wake)
         self._has_keys = config.keys is not None
@@ -122,12 +124,18 @@ class Peer:
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything reliable is acknowledged; False when time is up."""
-        deadline_s = time.monotonic() + timeout_s
-        while self._channel.num_unacknowledged:
-            if time.monotonic() >= deadline_s or self._pump is None:
-                return False
-            await asyncio.sleep(0.01)
-        return True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait_below(1)
+        except TimeoutError:
+            pass
+        return not self._channel.num_unacknowledged
+
+    async def wait_below(self, messages: int) -> None:
+        """Wait until fewer than that many reliable messages are not acknowledged, or we close."""
+        while self._channel.num_unacknowledged >= messages and self._pump is not None:
+            self._settled.clear()
+            await self._settled.wait()
 
     async def close(self) -> None:
         """Close; call `flush` first to lose nothing (what is left counts as lost). Idempotent."""
@@ -139,6 +147,7 @@ class Peer:
         pump.close(linger_ms=_LINGER_MS)
         self._pump = None
         self._context.term()
+        self._settled.set()
         self._inbox.close()
 
     async def _handshake(self, timeout_s: float) -> None:
@@ -193,6 +202,7 @@ class Peer:
             self._refuse("other_incarnation", f"coordinator {envelope.sender[:64]!r}")
             return
         received = self._channel.deliver(envelope)
+        self._settled.set()
         if received is not None:
             self._inbox.put(received)
 

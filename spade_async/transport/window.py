@@ -72,12 +72,19 @@ class SendWindow:
                     pending.pop(seq, None)
         return True
 
-    def due(self, now_s: float) -> list[Frames]:
-        """Frames to send again now; each call pushes their next time back."""
+    def due(self, now_s: float, most: int | None = None) -> list[Frames]:
+        """Frames to send again now, oldest first; each call pushes their next time back.
+
+        Args:
+            now_s: the time.
+            most: no more than that many; the others stay due.
+        """
         if now_s < self._next_due_s:
             return []
-        frames = []
+        frames: list[Frames] = []
         for pending in self._pending.values():
+            if len(frames) == most:
+                break
             if pending.due_s <= now_s:
                 frames.append(pending.frames)
                 pending.delay_s = min(2.0 * pending.delay_s, _MAX_BACKOFF * self._resend_s)

@@ -11,8 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spade_async.errors import TransportError
+from spade_async.transport import block as block_module
 from spade_async.transport import messages
-from spade_async.transport.codec import Envelope, FrameError, checksum, decode, encode
+from spade_async.transport.codec import (
+    Envelope,
+    FrameError,
+    checksum,
+    decode,
+    encode,
+    laid_out_fields,
+)
 from spade_async.transport.fields import SPECS
 from spade_async.transport.messages import MESSAGES, Heartbeat, Message, Stop, WeightsLoaded
 
@@ -241,3 +249,50 @@ def test_nan_metrics_travel():
 
 def test_every_record_has_a_specification():
     assert list(SPECS) == [record.__name__ for record in MESSAGES]
+
+
+def test_arrays_laid_out_are_sent_as_they_lie_and_others_are_copied():
+    values = {f.name: getattr(batch(), f.name) for f in dataclasses.fields(batch())}
+    laid = messages.TrainingBatch(**laid_out_fields(messages.TrainingBatch, values))
+    assert not laid.token_ids.flags.writeable
+    _, block = encode(envelope_of(laid), CAP)
+    assert np.shares_memory(np.frombuffer(block, np.uint8), laid.token_ids)
+    assert encode(envelope_of(laid), CAP) == encode(envelope_of(batch()), CAP)
+    assert is_same(decode(encode(envelope_of(laid), CAP), CAP).message, batch())
+    # Another array in its place, or the same memory seen otherwise: packed as any other.
+    for other in (laid.token_ids[::-1], np.array([4, 5, 6], np.int32)):
+        changed = dataclasses.replace(laid, token_ids=other)
+        _, block = encode(envelope_of(changed), CAP)
+        assert not np.shares_memory(np.frombuffer(block, np.uint8), laid.token_ids)
+        assert is_same(decode(encode(envelope_of(changed), CAP), CAP).message, changed)
+
+
+def test_what_can_still_be_written_to_is_sent_as_it_was():
+    message = batch()
+    frames = encode(envelope_of(message), CAP)
+    message.token_ids[:] = 9
+    assert decode(frames, CAP).message.token_ids.tolist() == [1, 2, 3]
+
+
+def test_nothing_is_remembered_of_arrays_that_are_gone():
+    before = len(block_module._LAID_OUT)
+    for _ in range(100):
+        block_module.lay_out({"a": np.zeros(1000, np.int32)})
+    assert len(block_module._LAID_OUT) == before
+
+
+@pytest.mark.parametrize("size", [1 << 16, (1 << 16) + 8])
+def test_a_block_is_covered_by_the_checksum_up_to_64_kib_and_its_length_always(size):
+    big = dataclasses.replace(batch(), versions=np.zeros((size - 72) // 8, np.int64))
+    header, block = encode(envelope_of(big), CAP)
+    assert len(block) == size
+    with pytest.raises(FrameError):
+        decode([header, block[:-8]], CAP)
+    with pytest.raises(FrameError):
+        decode([header, block + bytes(8)], CAP)
+    changed = bytes([block[0] ^ 1]) + block[1:]
+    if size > 1 << 16:
+        assert decode([header, changed], CAP).message is not None
+    else:
+        with pytest.raises(FrameError):
+            decode([header, changed], CAP)

@@ -36,6 +36,14 @@ def test_resending_starts_after_the_delay_and_backs_off():
     assert times == [1.0, 3.0, 7.0, 15.0, 27.0, 39.0]
 
 
+def test_at_most_so_many_are_sent_again_at_once_and_the_others_stay_due():
+    window = filled(5)
+    assert [int(header) for header, _ in window.due(100.0, most=2)] == [1, 2]
+    assert [int(header) for header, _ in window.due(100.0, most=2)] == [3, 4]
+    assert [int(header) for header, _ in window.due(100.0, most=2)] == [5]
+    assert window.due(100.0, most=2) == []
+
+
 def test_a_new_connection_makes_everything_due():
     window = filled(3, resend_s=100.0)
     assert not window.due(5.0)
