@@ -356,6 +356,7 @@ class Coordinator:
             self._state, self._watch.failure = "failed", self._cause
         with core.ledger.transaction(full=True):
             core.save_state()
+            core.timings.still_out(core.ledger, core.dispatcher.running.values())
         for peer in self._hub.peers():
             await self._hub.send(peer, m.Stop(reason=self._state, finish=False))
         if core.unshown_alerts:

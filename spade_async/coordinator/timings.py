@@ -7,10 +7,11 @@ the same.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 from spade_async.coordinator.dispatch import Task
-from spade_async.ledger import Ledger, StepTime, TaskTime
+from spade_async.ledger import STILL_OUT, Ledger, StepTime, TaskTime
 from spade_async.transport.messages import DesignResult, EpisodeResult, StepReport, TrainingBatch
 
 STEPS_KEPT = 4
@@ -91,6 +92,12 @@ class Timings:
             return
         self._steps[step.ordinal] = replace(step, **instants)  # type: ignore[arg-type]  # times
         self._changed.add(step.ordinal)
+
+    def still_out(self, ledger: Ledger, tasks: Iterable[Task]) -> None:
+        """The run ends: note since when these tasks are out; inside a transaction."""
+        now, clock_s = time.time(), time.monotonic()
+        out = {task.task_id: now - (clock_s - task.sent_s) for task in tasks if task.sent_s}
+        ledger.put_state(STILL_OUT, out)
 
     def write(self, ledger: Ledger) -> None:
         """Write what is new; inside a transaction."""

@@ -15,10 +15,11 @@ from spade_async.ledger.rows import (
     StepRow,
     VersionRow,
 )
-from spade_async.ledger.timings import StepTime, TaskTime
+from spade_async.ledger.timings import STILL_OUT, StepTime, TaskTime
 from spade_async.ledger.writer import Ledger
 
 __all__ = [
-    "AlertRow", "BatchRow", "BatchSample", "EnvironmentRow", "EvalRow", "GroupRow", "Ledger",
-    "LedgerReader", "SampleCounts", "SampleRow", "StepRow", "StepTime", "TaskTime", "VersionRow",
+    "STILL_OUT", "AlertRow", "BatchRow", "BatchSample", "EnvironmentRow", "EvalRow", "GroupRow",
+    "Ledger", "LedgerReader", "SampleCounts", "SampleRow", "StepRow", "StepTime", "TaskTime",
+    "VersionRow",
 ]  # fmt: skip

@@ -12,6 +12,11 @@ from dataclasses import astuple, dataclass
 from spade_async.errors import LedgerError
 from spade_async.ledger.connection import Connection
 
+STILL_OUT = "tasks_still_out"
+"""Key of the state: task -> unix seconds of its sending, of those that were out when the run ended.
+
+Absent after a kill.
+"""
 FIRST_SCHEMA = 2
 """Ledgers of an older schema have no timings."""
 

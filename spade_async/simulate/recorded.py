@@ -18,7 +18,7 @@ import statistics
 from dataclasses import dataclass
 
 from spade_async.errors import LedgerError
-from spade_async.ledger import LedgerReader, StepTime, TaskTime
+from spade_async.ledger import STILL_OUT, LedgerReader, StepTime, TaskTime
 from spade_async.simulate.durations import mean
 from spade_async.simulate.workload import Design, Piece, Play
 from spade_async.types import Arm
@@ -26,6 +26,8 @@ from spade_async.types import Arm
 FEWEST_STEPS = 4
 """Steps after the warm-up below which a step time means nothing."""
 _FEWEST_GROUPS = 4
+_NEIGHBOURS = 16
+"""Pieces sent just before another that say how long that one waited for its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,16 +216,20 @@ class _Times:
         """Groups up to these births are settled."""
         self._tasks = {(task.task_id, task.position): task for task in ledger.task_times()}
         self._end_s = max((task.finished_unix_s for task in self._tasks.values()), default=0.0)
-        self._groups: dict[str, tuple[float, int]] = {}
-        """Group -> (when it was admitted, members)."""
+        self._groups: dict[str, int] = {}
+        """Members of each group."""
+        self._episodes = 0
+        """Of a play in one arm."""
         settled: dict[str, list[Piece]] = {"design": [], "play": []}
         self.num_settled = self._num_designs = self._num_played = 0
         births = {"design": design_births, "play": play_births, "pool": play_births}
         settled_groups: set[str] = set()
-        for group_id, kind, members, birth, state, created_s in ledger.query(
-            "SELECT group_id, kind, members, birth_ordinal, state, created_unix_s FROM groups"
+        for group_id, kind, members, birth, state in ledger.query(
+            "SELECT group_id, kind, members, birth_ordinal, state FROM groups"
         ):
-            self._groups[group_id] = created_s, members
+            self._groups[group_id] = members
+            if kind != "design":
+                self._episodes = max(self._episodes, members)
             if state == "trained" and birth <= births[kind]:
                 settled_groups.add(group_id)
                 self.num_settled += kind != "design"
@@ -234,7 +240,19 @@ class _Times:
                 if task.kind == "design":
                     self._num_designs += 1
                     self._num_played += f"{task.task_id}.play" in self._groups
-        self._lags_s = {kind: self._lag_s(kind) for kind in settled if self._tasks}
+        self._still_out: dict[str, float] = ledger.get_state(STILL_OUT, {})
+        self._slot_waits_s: dict[str, list[tuple[float, float]]] = {
+            kind: sorted(
+                (
+                    task.dispatched_unix_s,
+                    task.started_unix_s + task.queue_s - task.dispatched_unix_s,
+                )
+                for task in self._tasks.values()
+                if (task.kind == "design") == (kind == "design")
+            )
+            for kind in settled
+        }
+        """(sent, seconds until it held a slot) of what was in."""
         self._stand_ins = {kind: _StandIns(pieces) for kind, pieces in settled.items()}
         self._rng = random.Random(0)
 
@@ -246,7 +264,7 @@ class _Times:
     def design(self, task_id: str) -> tuple[Design, Play | None]:
         """A design with its play, if it has one."""
         play_id = f"{task_id}.play"
-        piece = self._piece("design", task_id, 0, task_id.rpartition(".")[0])
+        piece = self._piece("design", task_id, 0)
         is_in = (task_id, 0) in self._tasks
         if play_id in self._groups:
             is_played = True
@@ -262,33 +280,31 @@ class _Times:
 
     def arm(self, group_id: str, arm: Arm) -> tuple[Piece, ...]:
         """The episodes of one arm."""
-        _, members = self._groups.get(group_id, (self._end_s, 0))
-        members = members or max((count for _, count in self._groups.values()), default=0)
         return tuple(
-            self._piece("play", f"{group_id}.{arm}", position, group_id)
-            for position in range(members)
+            self._piece("play", f"{group_id}.{arm}", position)
+            for position in range(self._groups.get(group_id, self._episodes))
         )
 
-    def _piece(self, kind: str, task_id: str, position: int, group_id: str) -> Piece:
+    def _piece(self, kind: str, task_id: str, position: int) -> Piece:
         task = self._tasks.get((task_id, position))
         if task is not None:
             return _measured(task)
-        created_s, _ = self._groups.get(group_id, (self._end_s, 0))
-        running_s = self._end_s - created_s - self._lags_s[kind]
-        return self._stand_ins[kind].longer_than(max(running_s, 0.0), self._rng)
+        return self._stand_ins[kind].longer_than(self._held_s(kind, task_id), self._rng)
 
-    def _lag_s(self, kind: str) -> float:
-        """Seconds from a group's admission to its pieces' slots, over the last quarter of them."""
-        found = [
-            (
-                task.finished_unix_s,
-                task.started_unix_s + task.queue_s - self._groups[task.group_id][0],
-            )
-            for task in self._tasks.values()
-            if (task.kind == "design") == (kind == "design")
-        ]
-        found.sort()
-        return mean(lag_s for _, lag_s in found[-max(len(found) // 4, 1) :])
+    def _held_s(self, kind: str, task_id: str) -> float:
+        """How long a piece that was not in had held its slot, as far as is known; 0 if it waited.
+
+        Requests of one engine start in the order of their sending: one sent at the same time as
+        another waited as long for its slot.
+        """
+        sent_s = self._still_out.get(task_id)
+        if sent_s is None:
+            return 0.0
+        waits_s = self._slot_waits_s[kind]
+        nearest = bisect.bisect_left(waits_s, (sent_s, 0.0))
+        before = waits_s[max(nearest - _NEIGHBOURS, 0) : nearest]
+        wait_s = mean(wait for _, wait in before) if before else 0.0
+        return max(self._end_s - sent_s - wait_s, 0.0)
 
 
 class _StandIns:

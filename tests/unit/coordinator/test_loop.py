@@ -13,7 +13,7 @@ import pytest
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.process import Coordinator
-from spade_async.ledger import LedgerReader, TaskTime
+from spade_async.ledger import STILL_OUT, LedgerReader, TaskTime
 from spade_async.transport import messages as m
 from tests.support.fake_hub import FakeHub, ProcessDied
 from tests.support.scripted_run import ScriptedGenerator, ScriptedLearner, hello
@@ -159,6 +159,9 @@ def test_times_of_every_result_and_step_are_written_down(tmp_path: Path) -> None
         tasks, steps = ledger.task_times(), ledger.step_times()
         kinds = {group.group_id: group.kind for group in map(ledger.group, _groups(tasks)) if group}
         num_samples = len(list(ledger.iterate_samples()))
+        still_out = ledger.get_state(STILL_OUT)
+    # Every task was answered, or is on the list of those that were not.
+    assert not still_out.keys() & {task.task_id for task in tasks if task.kind == "design"}
     assert {task.kind for task in tasks} == {"design", "play", "pool"}
     assert all(task.kind == kinds[task.group_id] for task in tasks)
     assert len(tasks) == num_samples

@@ -12,7 +12,7 @@ import pytest
 
 from spade_async.coordinator.schedule import Take, Wait
 from spade_async.errors import LedgerError
-from spade_async.ledger import GroupRow, Ledger, LedgerReader, StepTime, TaskTime
+from spade_async.ledger import STILL_OUT, GroupRow, Ledger, LedgerReader, StepTime, TaskTime
 from spade_async.simulate.durations import Fixed, LogNormal
 from spade_async.simulate.recorded import measured_steps, recorded_workload
 from spade_async.simulate.two_roles import TwoRoles, TwoRoleSetting
@@ -128,6 +128,8 @@ class Recorder:
                 ledger.add_group(group)
                 ledger.set_group_state(group.group_id, group.state)
             ledger.add_task_times(t for t in self.tasks if t.finished_unix_s <= end_s)
+            late = [t for t in self.tasks if t.finished_unix_s > end_s]
+            ledger.put_state(STILL_OUT, {t.task_id: t.dispatched_unix_s for t in late})
             ledger.put_step_times(s for s in self.steps if (s.trained_unix_s or 0) <= end_s)
 
 
