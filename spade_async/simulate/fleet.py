@@ -18,7 +18,7 @@ from spade_async.simulate.timeline import Timeline
 from spade_async.simulate.workload import Piece
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SimTask:
     """A design, or one arm of a play."""
 
@@ -26,8 +26,10 @@ class SimTask:
     finished: Callable[[], None]
     """Called when all pieces are in."""
     is_play: bool = False
-    left: int = 0
+    left: list[Piece] = field(default_factory=list)
     """Pieces that are not in."""
+    rank: tuple[int, int] = (0, 0)
+    """Order of need: (kind, number)."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,10 @@ class _Generator:
     """Pieces that its tasks still owe."""
     active: int = 0
     queue: deque[tuple[SimTask, Piece]] = field(default_factory=deque)
+    tasks: list[SimTask] = field(default_factory=list)
+    is_dead: bool = False
+    """Nothing it still has to do will come; another one stands in its place."""
+    is_up: bool = True
 
 
 @dataclass(slots=True)
@@ -88,8 +94,17 @@ class Fleet:
 
     def submit(self, task: SimTask, *, kind: int, number: int) -> None:
         """Queue a task under the dispatcher's order (`EVALUATION`, `PLAY`, `DESIGN`; number)."""
-        task.left = len(task.pieces)
-        heapq.heappush(self._queue, ((kind, number), next(self._order), task))
+        task.left, task.rank = list(task.pieces), (kind, number)
+        heapq.heappush(self._queue, (task.rank, next(self._order), task))
+
+    def kill(self, index: int, down_s: float) -> None:
+        """A generator dies: its tasks go back to the queue; another is up after `down_s`."""
+        dead = self._generators[index]
+        dead.is_dead = True
+        for task in dead.tasks:
+            heapq.heappush(self._queue, (task.rank, next(self._order), task))
+        fresh = self._generators[index] = _Generator(is_up=False)
+        self._timeline.after(down_s, partial(setattr, fresh, "is_up", True))
 
     @property
     def num_sequences(self) -> int:
@@ -103,7 +118,7 @@ class Fleet:
 
     def _may_get(self, generator: _Generator) -> bool:
         within = self.limit is None or not generator.sequences or generator.sequences < self.limit
-        return within and generator.held < self._credit
+        return within and generator.is_up and generator.held < self._credit
 
     def pump(self) -> None:
         """Send what credit and limit allow."""
@@ -114,7 +129,8 @@ class Fleet:
             generator = min(free, key=lambda g: (g.sequences, g.held))
             _, _, task = heapq.heappop(self._queue)
             generator.held += 1
-            generator.sequences += len(task.pieces)
+            generator.sequences += len(task.left)
+            generator.tasks.append(task)
             if self._latency_s:
                 self._timeline.after(self._latency_s, partial(self._arrive, generator, task))
             else:
@@ -133,8 +149,9 @@ class Fleet:
         times.starved_s += span_s * is_starved
 
     def _arrive(self, generator: _Generator, task: SimTask) -> None:
-        generator.queue.extend((task, piece) for piece in task.pieces)
-        self._fill(generator)
+        if not generator.is_dead:
+            generator.queue.extend((task, piece) for piece in task.left)
+            self._fill(generator)
 
     def _fill(self, generator: _Generator) -> None:
         while generator.queue and generator.active < self._slots:
@@ -143,17 +160,22 @@ class Fleet:
             self._timeline.after(piece.slot_s, partial(self._decoded, generator, task, piece))
 
     def _decoded(self, generator: _Generator, task: SimTask, piece: Piece) -> None:
+        if generator.is_dead:
+            return
         generator.active -= 1
         self._fill(generator)
         if piece.other_s > 0.0:
-            self._timeline.after(piece.other_s, partial(self._in, generator, task))
+            self._timeline.after(piece.other_s, partial(self._in, generator, task, piece))
         else:
-            self._in(generator, task)
+            self._in(generator, task, piece)
 
-    def _in(self, generator: _Generator, task: SimTask) -> None:
+    def _in(self, generator: _Generator, task: SimTask, piece: Piece) -> None:
+        if generator.is_dead:
+            return
         self.times.episodes += task.is_play
         generator.sequences -= 1
-        task.left -= 1
+        task.left.remove(piece)
         if not task.left:
             generator.held -= 1
+            generator.tasks.remove(task)
             task.finished()

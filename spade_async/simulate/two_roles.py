@@ -149,7 +149,7 @@ class TwoRoles:
         self._groups: dict[str, _DesignGroup] = {}
         self._num_samples: dict[str, int] = {}
         """Trained samples of each group that is not trained."""
-        self._num_designs = self._num_groups = self._num_pool_plays = 0
+        self._num_designs = self._num_groups = self._num_pool_plays = self._num_batches = 0
         self._ready: set[str] = set()
         self._step = 0
         self._is_training = False
@@ -290,12 +290,19 @@ class TwoRoles:
                 self._ready.remove(group_id)
                 num_samples += self._num_samples.pop(group_id)
                 self._count.ages[role].append(self.schedule.age(group_id))
+        self._train(num_samples)
+
+    def _train(self, num_samples: int) -> None:
+        """A batch is with the learner."""
         busy_s = self._workload.learner_s(self._step, num_samples) / self._setting.learner_speed
         self._count.learner_s += busy_s
         self._is_training = True
-        self.timeline.after(busy_s, self._step_ended)
+        self._num_batches += 1
+        self.timeline.after(busy_s, partial(self._step_ended, self._num_batches))
 
-    def _step_ended(self) -> None:
+    def _step_ended(self, number: int) -> None:
+        if number != self._num_batches or not self._is_training:
+            return  # the learner died over it
         self._step += 1
         self._is_training = False
         self._has_news = True
