@@ -1,0 +1,1 @@
+"""Parts of the bench of publishing: a model of a given size, the publisher, the fit."""

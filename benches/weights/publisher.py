@@ -1,0 +1,55 @@
+"""A process that publishes the weights of a model folder when it is told to, as a learner does."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from spade_async.types import PolicyVersion
+from spade_async.weights.store import FileWeightStore, Published
+
+
+class Publisher:
+    """Ours end of the pipe."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def publish(self, step: int) -> Published:
+        """Publish version 0.`step`; blocks until it is announced."""
+        self._pipe.send(step)
+        location, digest, seconds = self._pipe.recv()
+        return Published(location, digest, seconds)
+
+
+@contextmanager
+def publisher(model: Path, store: Path) -> Iterator[Publisher]:
+    """A publisher of that model into that folder; its process is gone after the block."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, str(model), str(store)), daemon=True)
+    process.start()
+    try:
+        ours.recv()
+        yield Publisher(ours)
+        ours.send(None)
+        process.join(timeout=30)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(pipe: Connection, model: str, folder: str) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    torch.set_num_threads(1)
+    tensors = load_file(Path(model) / "model.safetensors")
+    store = FileWeightStore(Path(folder), keep=3)
+    pipe.send("ready")
+    while (step := pipe.recv()) is not None:
+        published = store.publish(PolicyVersion(0, step), tensors)
+        pipe.send((published.location, published.digest, published.seconds))
