@@ -59,8 +59,8 @@ def table(result: dict[str, Any]) -> str:
     for name, line in result["repeated"]["lines"].items():
         lines.append(
             f"{result['repeated']['count']} publishes, {name}: {1e3 * line['mean_s']:.2f} ms, "
-            f"slope {1e6 * line['slope_s']:+.2f} +- {1e6 * line['standard_error_s']:.2f} us per publish "
-            f"({'flat' if line['is_flat'] else 'NOT FLAT'})"
+            f"slope {1e6 * line['slope_s']:+.2f} +- {1e6 * line['standard_error_s']:.2f} us "
+            f"per publish ({'flat' if line['is_flat'] else 'NOT FLAT'})"
         )
     if result["nano"] is not None:
         nano = result["nano"]
