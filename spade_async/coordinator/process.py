@@ -112,6 +112,7 @@ class Coordinator:
             received, self._held = [*self._held, *received], []
             await self._commit(received)
             await self._let_out()
+            self._steps.show()
             is_idle = self._learner_ready and self._in_training is None
             await self._cutter.look(self._wait if is_idle and not self.core.is_stopping else None)
             self._write_status()
@@ -357,6 +358,7 @@ class Coordinator:
         with core.ledger.transaction(full=True):
             core.save_state()
             core.timings.still_out(core.ledger, core.dispatcher.running.values())
+        self._steps.show()
         for peer in self._hub.peers():
             await self._hub.send(peer, m.Stop(reason=self._state, finish=False))
         if core.unshown_alerts:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from spade_async.config.correction import supported_kl
 from spade_async.coordinator.batch import Plan, PlannedRow
@@ -22,6 +24,7 @@ from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.watch import Watch
 from spade_async.coordinator.window import mean
 from spade_async.ledger import BatchSample
+from spade_async.telemetry.alerts import Alert
 from spade_async.telemetry.tensorboard import EventWriter
 from spade_async.transport.hub import Hub
 from spade_async.transport.messages import StepReport, WeightsPublished
@@ -31,6 +34,18 @@ log = logging.getLogger(__name__)
 
 TRACES_KEPT_STEPS = 8
 """Tokens of consumed samples stay in the ledger this many steps beyond the kept checkpoints."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    """A committed step that people have not seen yet."""
+
+    report: StepReport
+    rows: list[PlannedRow]
+    regrets: list[float]
+    returns: list[float]
+    metrics: dict[str, float] = field(default_factory=dict)
+    alerts: list[Alert] = field(default_factory=list)
 
 
 class StepLoop:
@@ -55,6 +70,7 @@ class StepLoop:
         correction = core.config.learner.correction
         self._divergence = DivergenceWatch(correction.rule, supported_kl(correction))
         self._nonfinite_in_a_row = 0
+        self._unshown: deque[_Shown] = deque()
         self.newest: dict[str, float] = {}
         """Newest value of each tag."""
 
@@ -85,13 +101,18 @@ class StepLoop:
         )
 
     def finish(self, report: StepReport, plan: Plan) -> None:
-        """Commit a step, count it, publish its weights."""
+        """Commit a step, count it, announce its weights. `show` has to follow.
+
+        What only people look at waits for `show`: learner and generators wait for this.
+        """
         rows = plan.rows
         core = self._core
         ordinal = core.schedule.learner_ordinal + 1
         version = PolicyVersion(report.branch, report.step)
-        self._histograms(report.step, rows)
-        metrics = self._metrics(report, rows)
+        shown = _Shown(
+            report, rows, regrets=core.window.regrets(), returns=core.window.returns(Arm.NO_HINT)
+        )
+        shown.metrics = metrics = self._metrics(report, rows)
         with core.ledger.transaction(full=True):
             self._count(report, rows)
             core.step = report.step
@@ -102,14 +123,6 @@ class StepLoop:
         core.schedule.step_finished(ordinal)
         core.fruitless.step_made()
         self.forget(plan.group_ids)
-        self._drop_traces()
-        self._tensorboard.scalars(report.step, metrics)
-        self._show(report.step)
-        if self._control.news is not None:
-            self._tensorboard.text(report.step, "run/in_flight", self._control.news)
-        self.show_alerts(report.step)
-        self._tensorboard.flush()
-        core.shown_step = report.step
         self.newest.update(metrics)
         self._publisher.announce(
             WeightsPublished(
@@ -119,7 +132,28 @@ class StepLoop:
                 attestation=report.attestation,
             )
         )
+        shown.alerts = list(core.unshown_alerts)
+        core.unshown_alerts.clear()
+        self._unshown.append(shown)
         self._log(report, rows)
+
+    def show(self) -> None:
+        """Curves, distributions and texts of the steps that were finished since the last call."""
+        while self._unshown:
+            shown = self._unshown.popleft()
+            step = shown.report.step
+            self._tensorboard.histogram(step, "hist/regret", shown.regrets)
+            self._tensorboard.histogram(step, "hist/episode_return", shown.returns)
+            ages = [row.staleness for row in shown.rows]
+            self._tensorboard.histogram(step, "hist/staleness", ages)
+            self._tensorboard.scalars(step, shown.metrics)
+            self._show(step)
+            if self._control.news is not None:
+                self._tensorboard.text(step, "run/in_flight", self._control.news)
+            self._tensorboard.alerts(step, shown.alerts)
+            self._tensorboard.flush()
+            self._core.shown_step = step
+            self._drop_traces()
 
     def scored(self, result: EvalResult) -> None:
         """Store and plot a held-out evaluation (inside the caller's transaction)."""
@@ -204,12 +238,6 @@ class StepLoop:
             found["queue/oldest_age_s"] = time.monotonic() - min(born_s)
         return found
 
-    def _histograms(self, step: int, rows: list[PlannedRow]) -> None:
-        window = self._core.window
-        self._tensorboard.histogram(step, "hist/regret", window.regrets())
-        self._tensorboard.histogram(step, "hist/episode_return", window.returns(Arm.NO_HINT))
-        self._tensorboard.histogram(step, "hist/staleness", [r.staleness for r in rows])
-
     def _show(self, step: int) -> None:
         """The newest environments with hint and both transcripts, as text."""
         while self._core.newest:
@@ -283,7 +311,7 @@ class StepLoop:
                     del core.play_groups[group_id]
 
     def _drop_traces(self) -> None:
-        """Tokens that no fall-back can need any more."""
+        """Tokens of samples that no fall-back can need any more leave the ledger."""
         core = self._core
         kept = core.config.checkpoint.every * core.config.checkpoint.keep + TRACES_KEPT_STEPS
         if core.step % TRACES_KEPT_STEPS == 0:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from spade_async.errors import LedgerError
 from spade_async.ledger.connection import Connection
 from spade_async.ledger.rows import SampleCounts, SampleRow
-from spade_async.ledger.traces import pack_trace, unpack_trace
+from spade_async.ledger.traces import RecentTraces, pack_trace, unpack_trace
 from spade_async.types import TokenTrace
 
 
@@ -89,6 +89,13 @@ class SampleReads:
 class SampleWrites(SampleReads):
     """Changes of samples; inside a transaction."""
 
+    _recent: RecentTraces
+
+    def trace(self, sample_id: str) -> TokenTrace | None:
+        """See `SampleReads.trace`; the first reading of a new sample needs no query."""
+        recent = self._recent.take(sample_id)
+        return super().trace(sample_id) if recent is None else recent
+
     def add_sample(
         self, sample: SampleRow, trace: TokenTrace | None, extra_json: str | None = None
     ) -> bool:
@@ -130,6 +137,7 @@ class SampleWrites(SampleReads):
             self._db.execute(
                 "INSERT INTO traces VALUES (?, ?)", (sample.sample_id, pack_trace(trace))
             )
+            self._recent.put(sample.sample_id, trace)
         return is_new == 1
 
     def set_reward(self, sample_id: str, reward: float | None) -> None:
@@ -152,6 +160,7 @@ class SampleWrites(SampleReads):
         Pass at most the ordinal of the oldest checkpoint one may fall back to: replayed batches
         need their traces.
         """
+        self._recent.clear()
         return self._db.execute(
             "DELETE FROM traces WHERE sample_id IN (SELECT t.sample_id FROM traces t"
             " JOIN samples s USING (sample_id)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import OrderedDict
 
 from spade_async.errors import TransportError
 from spade_async.transport.block import ArraySpec, pack_arrays, unpack_arrays
@@ -65,3 +66,45 @@ def _specs(length: int) -> list[ArraySpec]:
         specs.append(ArraySpec(name, dtype, (length,), offset))
         offset += -(-length * int(dtype[1]) // 8) * 8
     return specs
+
+
+_RECORD_BYTES = 1024
+"""What four small arrays cost beside their data, about."""
+
+
+class RecentTraces:
+    """Traces that were written a short while ago, so that a batch need not read them again.
+
+    Only a short cut: what is not here is in the table. The oldest leave first when it is full.
+    """
+
+    def __init__(self, most_bytes: int = 16 << 20) -> None:
+        self._most_bytes = most_bytes
+        self._traces: OrderedDict[str, TokenTrace] = OrderedDict()
+        self._num_bytes = 0
+
+    def put(self, sample_id: str, trace: TokenTrace) -> None:
+        """Keep a trace; one that is kept under that name already stays."""
+        if sample_id in self._traces:
+            return
+        self._traces[sample_id] = trace
+        self._num_bytes += _num_bytes(trace)
+        while self._num_bytes > self._most_bytes:
+            _, oldest = self._traces.popitem(last=False)
+            self._num_bytes -= _num_bytes(oldest)
+
+    def take(self, sample_id: str) -> TokenTrace | None:
+        """A trace, which leaves; None when it is not here."""
+        trace = self._traces.pop(sample_id, None)
+        if trace is not None:
+            self._num_bytes -= _num_bytes(trace)
+        return trace
+
+    def clear(self) -> None:
+        """Forget all: what was written is rolled back."""
+        self._traces.clear()
+        self._num_bytes = 0
+
+
+def _num_bytes(trace: TokenTrace) -> int:
+    return _RECORD_BYTES + sum(int(getattr(trace, name).nbytes) for name in _FIELDS)

@@ -24,6 +24,7 @@ from spade_async.ledger.groups import GroupWrites
 from spade_async.ledger.history import HistoryWrites
 from spade_async.ledger.samples import SampleWrites
 from spade_async.ledger.timings import TimingWrites
+from spade_async.ledger.traces import RecentTraces
 from spade_async.ledger.versions import VersionWrites
 
 
@@ -44,6 +45,7 @@ class Ledger(
         self._db = db
         self._lock_fd = lock_fd
         self._is_full = False
+        self._recent = RecentTraces()
 
     @classmethod
     def open(cls, path: Path, *, create: bool, config_digest: str) -> Self:
@@ -105,6 +107,7 @@ class Ledger(
             yield
             self._db.commit()
         except BaseException:
+            self._recent.clear()
             if self._db.in_transaction:
                 self._db.raw.rollback()
             raise
