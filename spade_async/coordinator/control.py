@@ -47,6 +47,8 @@ class Control:
         self._is_on = config.async_.controller
         if self._is_on:
             core.dispatcher.limit = self._controller.limits.sequences
+        self.holds_now = False
+        """Whether the controller, and not the bound, keeps work from idle generators."""
         self.news: str | None = None
         """Why the last step changed the limits; None when it did not."""
         self._taken: dict[Role, tuple[int, int]] | None = None
@@ -63,9 +65,12 @@ class Control:
         now = time.monotonic()
         self._sequence_s += self._core.dispatcher.num_sequences * (now - self._turn_s)
         self._turn_s = now
-        if self._is_on and len(self._held) < len(Role) and not self._core.dispatcher.num_waiting:
+        self.holds_now = False
+        if self._is_on and not self._core.dispatcher.num_waiting:
             # With tasks in the queue it is the generators that are slow, not the limit.
-            self._held |= self._core.schedule.held_by_limit()
+            held = self._core.schedule.held_by_limit()
+            self.holds_now = bool(held)
+            self._held |= held
 
     def taken(self, take: Take) -> None:
         """A batch was taken: what did it leave ready behind it?"""

@@ -285,7 +285,8 @@ class Coordinator:
         await self._publisher.pump()
         await core.dispatcher.pump()
         self._control.turn()
-        self._watch.bound_holds(self._learner_ready and core.dispatcher.num_idle_credit > 0)
+        is_held = self._learner_ready and core.dispatcher.num_idle_credit > 0
+        self._watch.bound_holds(is_held and not self._control.holds_now)
         await self._train()
 
     async def _train(self) -> None:
