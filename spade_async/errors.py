@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+EXIT_REFUSED = 78
+"""Exit status (EX_CONFIG) of a part that found something a restart cannot mend."""
+
 
 class SpadeError(Exception):
     """Base of every fault of ours. The message names the thing, the value and the next move."""
@@ -48,6 +51,11 @@ class RunFolderError(SpadeError):
 
 class ProcessFailure(SpadeError):
     """A part of the run died; names who, why and what to do."""
+
+
+def exit_status(fault: BaseException) -> int:
+    """Exit status of a process that ends for a fault of ours: 78 when a restart cannot mend it."""
+    return EXIT_REFUSED if isinstance(fault, ConfigError | RunFolderError) else 1
 
 
 @contextmanager

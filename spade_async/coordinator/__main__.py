@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
+
+from spade_async.transport.part import begin
 
 
 def main() -> int:
-    """Parse the arguments the supervisor gives and run until the run is over."""
-    parser = argparse.ArgumentParser(prog="spade_async.coordinator")
-    parser.add_argument("--run-dir", type=Path, required=True)
-    parser.add_argument("--name", default="coordinator")
-    parser.add_argument("--endpoint", required=True)
-    parser.add_argument("--lifeline-fd", type=int, default=None)
-    args = parser.parse_args()
-
+    """Take the arguments the supervisor gives and run until the run is over."""
+    part = begin("coordinator", name="coordinator")
+    # Imported late: what it needs takes long, and the part is watched by now.
     from spade_async.coordinator.process import run
 
-    return run(
-        run_dir=args.run_dir,
-        name=args.name,
-        endpoint=args.endpoint,
-        lifeline_fd=args.lifeline_fd,
-    )
+    return run(part)
 
 
 if __name__ == "__main__":

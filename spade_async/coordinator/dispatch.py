@@ -2,7 +2,8 @@
 
 Owns the queue of tasks that nobody works on and the table of those somebody does. Guarantees: a
 generator never holds more than its credit; evaluation goes first, then plays of the oldest design,
-then designs. When a generator dies its tasks stay in the table (a dead part ends the run for now).
+then designs; the tasks of a dead generator go back to the queue (`lose`), and a result of it that
+was on its way still counts.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Task:
     submitted_s: float = field(default_factory=time.monotonic)
     sent_s: float | None = None
     peer: str | None = None
+    place: tuple[int, int] = (0, 0)
+    """(kind, number) it was submitted with: its place when it is queued again."""
 
     @property
     def task_id(self) -> str:
@@ -58,10 +61,27 @@ class Dispatcher:
         """Cut tasks that their generator has not ended yet; they hold its credit until then."""
         self.heard_s: dict[str, float] = {}
         """Designer or pool group (or "evaluation") -> moment of its newest result."""
+        self._queued_again: dict[str, Task] = {}
 
     def submit(self, task: Task, *, kind: int, number: int) -> None:
         """Queue a task; `number` is that of its design group, lower goes first."""
-        heapq.heappush(self._queue, ((kind, number), next(self._order), task))
+        task.place = (kind, number)
+        heapq.heappush(self._queue, (task.place, next(self._order), task))
+
+    def lose(self, peer: str) -> int:
+        """A generator is dead: what it held is queued again, its credit is gone; how many tasks."""
+        self._credit.pop(peer, None)
+        self._held.pop(peer, None)
+        self._sequences.pop(peer, None)
+        self._ending = {i: task for i, task in self._ending.items() if task.peer != peer}
+        held = [task for task in self.running.values() if task.peer == peer]
+        for task in held:
+            del self.running[task.task_id]
+            task.peer = task.sent_s = None
+            # Not forgotten while it waits: a result that was on its way may still come.
+            self._queued_again[task.task_id] = task
+            heapq.heappush(self._queue, (task.place, next(self._order), task))
+        return len(held)
 
     def set_credit(self, peer: str, tasks: int) -> None:
         """A generator says how many tasks it may hold in all; 0 pauses it."""
@@ -116,6 +136,9 @@ class Dispatcher:
                 return
             peer = min(free, key=lambda p: (self._sequences[p], self._held[p]))
             _, _, task = heapq.heappop(self._queue)
+            self._queued_again.pop(task.task_id, None)
+            if not task.waiting_for:
+                continue
             task.peer, task.sent_s = peer, time.monotonic()
             self._held[peer] += 1
             self._sequences[peer] += len(task.waiting_for)
@@ -124,7 +147,7 @@ class Dispatcher:
 
     def result(self, task_id: str, index: int) -> Task | None:
         """Count one result; None when nobody waits for it (late, after a cut)."""
-        task = self.running.get(task_id)
+        task = self.running.get(task_id) or self._queued_again.get(task_id)
         if task is None or index not in task.waiting_for:
             return None
         task.waiting_for.discard(index)
@@ -164,7 +187,7 @@ class Dispatcher:
         return task_id, age
 
     def _close(self, task: Task) -> None:
-        del self.running[task.task_id]
+        self.running.pop(task.task_id, None)
         self._free(task)
 
     def _free(self, task: Task) -> None:

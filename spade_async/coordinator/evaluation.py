@@ -119,6 +119,10 @@ class Evaluation:
             run.missing += 1
         return self._finish() if not run.waiting_for else None
 
+    def give_up(self) -> None:
+        """Forget the evaluation in progress; what still comes of it is ignored."""
+        self.running = None
+
     def _finish(self) -> EvalResult:
         run, self.running = self.running, None
         assert run is not None

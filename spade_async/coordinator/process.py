@@ -2,8 +2,8 @@
 
 Owns: the hub, the ledger (its one writer), the schedule, TensorBoard. Each turn of the loop takes
 what has arrived, commits it in one transaction, acknowledges it, then lets out new work and, when
-the schedule allows, the next batch. When it dies, the supervisor ends the run; ``--resume`` goes on
-from the ledger.
+the schedule allows, the next batch. Parts may die and come back under it (`lives.py`); when it dies
+itself, the supervisor ends the run and ``--resume`` goes on from the ledger.
 
     learner  --StepReport-->  commit  --WeightsPublished-->  generators --WeightsLoaded--> admission
     generators --results--> commit --ack--> ... Schedule.take() --TrainingBatch--> learner
@@ -16,7 +16,7 @@ import logging
 import os
 import signal
 import time
-from pathlib import Path
+from collections import deque
 
 from spade_async.config.link_address import IPC
 from spade_async.config.load import flatten, load_resolved
@@ -29,6 +29,8 @@ from spade_async.coordinator.cutter import Cutter
 from spade_async.coordinator.design import DesignLoop
 from spade_async.coordinator.disk import DiskPause
 from spade_async.coordinator.evaluation import EvalResult, Evaluation
+from spade_async.coordinator.lives import Lives
+from spade_async.coordinator.news import News, listen
 from spade_async.coordinator.play import PlayLoop
 from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.resume import Resumed, rebuild
@@ -36,13 +38,13 @@ from spade_async.coordinator.schedule import Wait
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.steps import StepLoop
 from spade_async.coordinator.watch import Watch
-from spade_async.errors import ProcessFailure, TransportError
-from spade_async.telemetry import logs
+from spade_async.errors import ProcessFailure, TransportError, exit_status
+from spade_async.telemetry import stacks
 from spade_async.telemetry.status import write_status
 from spade_async.telemetry.tensorboard import EventWriter
 from spade_async.transport import messages as m
 from spade_async.transport.hub import Hub, Received
-from spade_async.transport.lifeline import watch as watch_lifeline
+from spade_async.transport.part import Part
 from spade_async.types import PolicyVersion
 
 log = logging.getLogger(__name__)
@@ -89,10 +91,16 @@ class Coordinator:
             self.core, self._watch, self._control, self._publisher, self._tensorboard, hub
         )
         self._steps.show_again()
+        self._lives = Lives(self.core, hub, self._publisher, self._watch, self._tensorboard)
         self._pids: dict[str, int] = {"coordinator": os.getpid()}
         self._waiting_generators: list[str] = []
         self._in_training: Plan | None = None
         self._learner_ready = False
+        """The learner has published what it starts from."""
+        self._learner_lives = True
+        self._learner_said_hello = False
+        self._has_asked = False
+        self._news: deque[News] = deque()
         self._state = "starting"
         self._status_s = 0.0
         self._stop_s: float | None = None
@@ -134,10 +142,15 @@ class Coordinator:
         self.core.alert(cause, kind=kind)
         self.request_stop()
 
+    def on_news(self, news: News) -> None:
+        """What the supervisor says; taken in with the next turn."""
+        self._news.append(news)
+
     def _is_over(self) -> bool:
         core = self.core
         if core.is_stopping:
-            return self._in_training is None
+            # Nobody will report a step that died with its learner.
+            return self._in_training is None or not self._learner_lives
         return (
             core.step >= core.config.train.steps
             and self._learner_ready
@@ -175,9 +188,11 @@ class Coordinator:
 
     async def _commit(self, received: list[Received]) -> None:
         """One transaction for all that arrived; a finished step has a durable one of its own."""
-        if not received:
+        if not received and not self._news:
             return
         with self.core.ledger.transaction():
+            while self._news:
+                self._take_news(self._news.popleft())
             for item in received:
                 if not isinstance(item.message, m.StepReport):
                     await self._handle(item.peer, item.message)
@@ -185,8 +200,17 @@ class Coordinator:
         for item in received:
             if isinstance(item.message, m.StepReport):
                 self._finish_step(item.message)
+        if self._learner_said_hello:
+            await self._welcome_learner()
         for item in received:
             item.ack()
+
+    def _take_news(self, news: News) -> None:
+        if news.name == LEARNER:
+            self._learner_lives = False
+        self._lives.died(news.name, news.text, news.again_in_s)
+        self._waiting_generators = [n for n in self._waiting_generators if n != news.name]
+        self._status_s = 0.0
 
     async def _handle(self, peer: str, message: m.Message) -> None:
         match message:
@@ -218,16 +242,29 @@ class Coordinator:
                 log.error("%s sent %s, which it never should", peer, type(message).__name__)
 
     async def _hello(self, peer: str, hello: m.Hello) -> None:
+        if peer in self._pids:
+            # Its death may not have been told yet.
+            self._lives.back(peer)
         self._pids[peer] = hello.pid
         if hello.schema != m.SCHEMA:
             error = f"schema {hello.schema}, this run speaks {m.SCHEMA}: install one version"
             await self._hub.send(peer, m.Welcome(error=error))
         elif peer == LEARNER:
-            await self._hub.send(peer, m.Welcome(resume=self._resumed.learner))
+            self._learner_said_hello = True
         else:
             self._publisher.add_generator(peer)
             self._waiting_generators.append(peer)
             await self._welcome_generators()
+
+    async def _welcome_learner(self) -> None:
+        """Outside of transactions, and after the last report of the one before."""
+        self._learner_said_hello = False
+        self._learner_lives = True
+        if self._learner_ready:
+            self._learner_ready = False
+            self._in_training = None
+            self._lives.fall_back(self._resumed)
+        await self._hub.send(LEARNER, m.Welcome(resume=self._resumed.learner))
 
     async def _first_weights(self, message: m.WeightsPublished) -> None:
         """The learner has loaded what it resumes from and put the weights into the store."""
@@ -243,8 +280,10 @@ class Coordinator:
             time.time(),
         )
         self._publisher.announce(message)
-        self._designs.ask_again()
-        self._plays.ask_again()
+        if not self._has_asked:
+            self._has_asked = True
+            self._designs.ask_again()
+            self._plays.ask_again()
         self._learner_ready = True
         self._state = "running"
         await self._welcome_generators()
@@ -291,7 +330,7 @@ class Coordinator:
 
     async def _train(self) -> None:
         core = self.core
-        idle = self._learner_ready and self._in_training is None
+        idle = self._learner_ready and self._learner_lives and self._in_training is None
         if not idle or core.is_stopping or core.step >= core.config.train.steps:
             return
         with core.ledger.transaction():
@@ -372,26 +411,28 @@ class Coordinator:
         self._write_status(force=True)
 
 
-async def _serve(config: Config, folder: RunFolder, endpoint: str) -> None:
+async def _serve(part: Part) -> None:
+    stacks.answer_tasks(part.stacks)
+    config = load_resolved(part.run_dir)
     # Where the parts connect may be one of many addresses that the coordinator listens on.
-    hub = Hub(endpoint if config.link.endpoint == IPC else config.link.endpoint, config.link)
+    endpoint = part.endpoint if config.link.endpoint == IPC else config.link.endpoint
+    hub = Hub(endpoint, config.link)
     await hub.start()
-    coordinator = Coordinator(config, folder, hub)
+    coordinator = Coordinator(config, RunFolder(part.run_dir), hub)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, coordinator.request_stop)
+    listen(coordinator.on_news)
     await coordinator.run()
 
 
-def run(*, run_dir: Path, name: str, endpoint: str, lifeline_fd: int | None) -> int:
+def run(part: Part) -> int:
     """Run the coordinator of one run folder to its end; 0 when it ended as it should."""
-    logs.configure(name)
-    watch_lifeline(lifeline_fd)
     try:
-        asyncio.run(_serve(load_resolved(run_dir), RunFolder(run_dir), endpoint))
+        asyncio.run(_serve(part))
     except TransportError as fault:
         log.error("%s", fault)
         return 1
-    except Exception:
+    except Exception as fault:
         log.exception("the coordinator failed")
-        return 1
+        return exit_status(fault)
     return 0

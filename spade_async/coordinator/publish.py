@@ -7,6 +7,7 @@ under a version the ledger does not know. While an evaluation is due or running,
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.evaluation import Evaluation
@@ -54,10 +55,31 @@ class Publisher:
         self._loaded[name] = None
         self._behind[name] = 0
 
+    def lose_generator(self, name: str) -> None:
+        """It is dead: nothing is sent to it until it says hello again."""
+        self._loaded.pop(name, None)
+
+    def fall_back(self) -> None:
+        """The newest steps were undone: what is to be scored of them is not scored any more."""
+        step = self._core.step
+        if self._evaluate is not None and self._evaluate.step > step:
+            self._evaluate = None
+        running = self._evaluation.running
+        if running is not None and running.step > step:
+            self._evaluation.give_up()
+
     def welcome(self) -> dict[str, object]:
         """Weights a new generator starts from."""
         assert self.newest is not None
         published = self._sent or self.newest
+        if published is not self.newest and _is_gone(published.location):
+            # A generator died under an evaluation that newer weights have outlived by now.
+            self._core.alert(
+                f"evaluation of step {self._step_of(published)} given up: weights gone"
+            )
+            self._evaluate = None
+            self._evaluation.give_up()
+            published = self.newest
         self._mark_sent(published)
         return {
             "version": published.version,
@@ -99,7 +121,9 @@ class Publisher:
             self._evaluate = version
 
     def _has_eval(self, step: int) -> bool:
-        return any(row.version.step == step for row in self._core.ledger.evals())
+        ledger = self._core.ledger
+        undone = {row.version for row in ledger.versions() if row.is_abandoned}
+        return any(row.version.step == step and row.version not in undone for row in ledger.evals())
 
     def figures(self) -> dict[str, float | None]:
         """Of the newest swap, by tag."""
@@ -154,3 +178,8 @@ class Publisher:
         ):
             self._evaluation.start(self._evaluate)
             self._evaluate = None
+
+
+def _is_gone(location: str) -> bool:
+    path = Path(location)
+    return path.is_absolute() and not path.exists()

@@ -117,17 +117,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
     ledger = core.ledger
     for row in versions:
         core.versions.add(row.version, row.ordinal)
-    start = _checkpoint(core, versions)
-    if any(row.ordinal > start.ordinal and not row.is_abandoned for row in versions):
-        with ledger.transaction(full=True):
-            ledger.undo_after(start.ordinal)
-    # Read after the undoing: the ordinal of an undone plan is spent as well.
-    newest = ledger.last_ordinal()
-    batches = ledger.unfinished_batches()
-    core.branch = max(row.version.branch for row in versions) + 1
-    core.step = start.version.step
-    # Age counts every learner step ever done, so the abandoned ones stay in the count.
-    core.versions.add(PolicyVersion(core.branch, core.step), newest)
+    batches = undo(core, learner)
     for key, part in (
         ("corpus", core.corpus),
         ("skeletons", core.skeletons),
@@ -142,19 +132,9 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
     core.next_number = int(ledger.get_state("next_number") or 0)
     core.shown_step = min(int(ledger.get_state("shown_step") or 0), core.step)
     with ledger.transaction():
-        replay = [_replayed(core, batch, newest + i) for i, batch in enumerate(batches)]
-        for plan in replay:
-            if not plan.rows and plan.replays is not None:
-                ledger.abandon_replay(plan.replays)
-        replay = [plan for plan in replay if plan.rows]
+        replay = replays(core, batches)
         regroup(core)
-        restore_schedule(core, newest, num_replays=len(replay))
-    learner |= {
-        "branch": core.branch,
-        "step": core.step,
-        "checkpoint": start.checkpoint,
-        "keep_checkpoints": [start.checkpoint] if start.checkpoint else [],
-    }
+        restore_schedule(core, ledger.last_ordinal(), num_replays=len(replay))
     log.info(
         "resumed at step %d on branch %d: %d batches to train again",
         core.step,
@@ -167,6 +147,45 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         replay=replay,
         purge_step=core.shown_step + 1,
     )
+
+
+def undo(core: Core, learner: dict[str, Any]) -> list[BatchRow]:
+    """Fall back to the newest checkpoint, on a new branch; what is to be trained first.
+
+    Steps after the checkpoint are undone in one transaction; without any, only the branch is new.
+
+    Args:
+        core: `branch`, `step` and the newest version change.
+        learner: `Welcome.resume` of the learner; changed in place.
+    """
+    ledger = core.ledger
+    versions = ledger.versions()
+    start = _checkpoint(core, versions)
+    if any(row.ordinal > start.ordinal and not row.is_abandoned for row in versions):
+        with ledger.transaction(full=True):
+            ledger.undo_after(start.ordinal)
+    core.branch = max(row.version.branch for row in versions) + 1
+    core.step = start.version.step
+    # Age counts every learner step ever done, so the abandoned ones stay in the count. Read after
+    # the undoing: the ordinal of an undone plan is spent as well.
+    core.versions.add(PolicyVersion(core.branch, core.step), ledger.last_ordinal())
+    learner |= {
+        "branch": core.branch,
+        "step": core.step,
+        "checkpoint": start.checkpoint,
+        "keep_checkpoints": [start.checkpoint] if start.checkpoint else [],
+    }
+    return ledger.unfinished_batches()
+
+
+def replays(core: Core, batches: list[BatchRow]) -> list[Plan]:
+    """Plans of the batches to be trained again, in order; inside a transaction."""
+    newest = core.ledger.last_ordinal()
+    plans = [_replayed(core, batch, newest + i) for i, batch in enumerate(batches)]
+    for plan in plans:
+        if not plan.rows and plan.replays is not None:
+            core.ledger.abandon_replay(plan.replays)
+    return [plan for plan in plans if plan.rows]
 
 
 def remember(core: Core) -> None:

@@ -50,6 +50,7 @@ class Watch:
         self._jail = JailTotals()
         generators = [f"gen-{i}" for i in range(core.config.generator.count)]
         self._silence = Silence([*generators, "learner"])
+        self._dead: dict[str, str] = {}
         self.failure: str | None = None
 
     def heartbeat(self, beat: Heartbeat) -> None:
@@ -89,6 +90,20 @@ class Watch:
     def beats(self) -> list[Heartbeat]:
         """Newest heartbeat of each part."""
         return list(self._beats.values())
+
+    def died(self, name: str, then: str) -> None:
+        """A part is dead: its last word says nothing any more."""
+        self._beats.pop(name, None)
+        self._at_step.pop(name, None)
+        self._silence.expect(name)
+        self._dead[name] = then
+
+    def back(self, name: str) -> None:
+        """It is there again."""
+        self.died(name, "")
+        del self._dead[name]
+        if (self.failure or "").startswith(f"{name}: "):
+            self.failure = None
 
     def jail_text(self) -> str | None:
         """What confines each generator, as Markdown; None when nothing is new since the last."""
@@ -185,6 +200,10 @@ class Watch:
                 oldest_wait_s=max(beat.oldest_wait_s, silent.get(name, 0.0)),
             )
             for name, beat in sorted(self._beats.items())
+        ]
+        processes += [
+            ProcessStatus(name=name, state="dead", waits_for=then)
+            for name, then in sorted(self._dead.items())
         ]
         oldest = core.dispatcher.oldest()
         processes.insert(0, self._coordinator(pids))

@@ -1,33 +1,19 @@
-"""Entry point of a generator process: ``python -m spade_async.generator``."""
+"""Entry point of the generator process: ``python -m spade_async.generator``."""
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
-from pathlib import Path
+
+from spade_async.transport.part import begin
 
 
 def main() -> int:
-    """Parse the arguments the supervisor gives and run until the run is over."""
-    parser = argparse.ArgumentParser(prog="spade_async.generator")
-    parser.add_argument("--run-dir", type=Path, required=True)
-    parser.add_argument("--name", default="gen-0")
-    parser.add_argument("--endpoint", required=True)
-    parser.add_argument("--lifeline-fd", type=int, default=None)
-    args = parser.parse_args()
-
-    # Nothing runs yet: a stop that comes now is obeyed by leaving.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # torch comes with the process, not with --help.
+    """Take the arguments the supervisor gives and run until the run is over."""
+    part = begin("generator", name="gen-0")
+    # Imported late: what it needs takes long, and the part is watched by now.
     from spade_async.generator.process import run
 
-    return run(
-        run_dir=args.run_dir,
-        name=args.name,
-        endpoint=args.endpoint,
-        lifeline_fd=args.lifeline_fd,
-    )
+    return run(part)
 
 
 if __name__ == "__main__":

@@ -18,17 +18,17 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.domain import load_domain
 from spade_async.engine.scripted_jail import ScriptedJail
-from spade_async.errors import ConfigError, SpadeError
+from spade_async.errors import ConfigError, SpadeError, exit_status
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.engines import make_engine, make_jail, make_tokens
 from spade_async.generator.jail_figures import level_text, write_record
 from spade_async.generator.lossy_peer import LossyPeer
 from spade_async.generator.serve import Generator
 from spade_async.sandbox import Pool
-from spade_async.telemetry import logs
-from spade_async.transport import lifeline
+from spade_async.telemetry import stacks
 from spade_async.transport.link import Peer
 from spade_async.transport.messages import Hello
+from spade_async.transport.part import Part
 
 log = logging.getLogger(__name__)
 
@@ -36,21 +36,23 @@ _WELCOME_S = 600.0
 """The coordinator welcomes generators once the learner has published its first weights."""
 
 
-def run(*, run_dir: Path, name: str, endpoint: str, lifeline_fd: int | None) -> int:
-    """Run one generator until it is told to stop. Returns the exit code: 0 stopped, 1 failed."""
-    logs.configure(name)
-    lifeline.watch(lifeline_fd)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def run(part: Part) -> int:
+    """Run one generator until it is told to stop.
+
+    Returns the exit status: 0 stopped, 78 refused, 1 failed.
+    """
     try:
-        return asyncio.run(_main(run_dir, name, endpoint))
+        return asyncio.run(_main(part.run_dir, part.name, part.endpoint, part.stacks))
     except SpadeError as fault:
         log.error("%s", fault)
+        return exit_status(fault)
     except Exception:
         log.exception("the generator failed")
     return 1
 
 
-async def _main(run_dir: Path, name: str, endpoint: str) -> int:
+async def _main(run_dir: Path, name: str, endpoint: str, stacks_file: Path) -> int:
+    stacks.answer_tasks(stacks_file)
     leave = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, leave.set)

@@ -1,33 +1,19 @@
-"""``python -m spade_async.learner``: started by the supervisor, not by hand."""
+"""Entry point of the learner process: ``python -m spade_async.learner``."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import signal
 import sys
-from pathlib import Path
 
-from spade_async.telemetry.logs import configure
-from spade_async.transport import lifeline
+from spade_async.transport.part import begin
 
 
 def main() -> int:
-    """Parse the arguments that every part of a run gets, and run."""
-    parser = argparse.ArgumentParser(prog="spade_async.learner", description=__doc__)
-    parser.add_argument("--run-dir", type=Path, required=True)
-    parser.add_argument("--name", default="learner")
-    parser.add_argument("--endpoint", required=True)
-    parser.add_argument("--lifeline-fd", type=int, default=None)
-    arguments = parser.parse_args()
-    # Importing torch takes seconds: be killable and watched before that. There is nothing to save
-    # yet; `process` puts its own handler in place.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    configure(arguments.name)
-    lifeline.watch(arguments.lifeline_fd)
+    """Take the arguments the supervisor gives and run until the run is over."""
+    part = begin("learner", name="learner")
+    # Imported late: what it needs takes long, and the part is watched by now.
     from spade_async.learner.process import run
 
-    return run(arguments.run_dir, arguments.name, arguments.endpoint)
+    return run(part)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,11 @@ from typing import Protocol, TypeVar
 from spade_async.config.load import load_resolved
 from spade_async.config.schema import Config
 from spade_async.disk.room import Room, WaitCancelled
-from spade_async.errors import SpadeError
+from spade_async.errors import EXIT_REFUSED, SpadeError, WeightsError, exit_status
 from spade_async.learner.progress import Progress, UpdateCancelled
 from spade_async.learner.resume_point import ResumePoint
 from spade_async.learner.scripted import ScriptedLearner
+from spade_async.telemetry import stacks
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer, Received
 from spade_async.transport.messages import (
@@ -40,6 +41,7 @@ from spade_async.transport.messages import (
     TrainingBatch,
     WeightsPublished,
 )
+from spade_async.transport.part import Part
 from spade_async.types import PolicyVersion
 from spade_async.weights.folder import weights_folder
 from spade_async.weights.store import FileWeightStore
@@ -52,12 +54,17 @@ FLUSH_S = 10.0
 """How long a leaving learner waits for the acknowledgement of its last report."""
 
 
-def run(run_dir: Path, name: str, endpoint: str) -> int:
+def run(part: Part) -> int:
     """Run the learner until it is told to stop; returns the exit status."""
-    config = load_resolved(run_dir)
+    config = load_resolved(part.run_dir)
     if config.learner.kind == "torch":
         _set_up_torch(config.learner.threads)
-    return asyncio.run(serve_run(config, run_dir, name, endpoint))
+    return asyncio.run(_main(config, part))
+
+
+async def _main(config: Config, part: Part) -> int:
+    stacks.answer_tasks(part.stacks)
+    return await serve_run(config, part.run_dir, part.name, part.endpoint)
 
 
 async def serve_run(config: Config, run_dir: Path, name: str, endpoint: str) -> int:
@@ -75,7 +82,10 @@ async def serve_run(config: Config, run_dir: Path, name: str, endpoint: str) -> 
         log.exception("the learner cannot go on")
         boundary_name = type(fault).__name__
         await peer.send(ProcessFailed(name=name, boundary=boundary_name, message=str(fault)))
-        return 1
+        if isinstance(fault, WeightsError) and not process.is_loaded:
+            # A damaged checkpoint is as damaged the next time.
+            return EXIT_REFUSED
+        return exit_status(fault)
     finally:
         process.progress.enter("stopping")
         await peer.flush(FLUSH_S if not process.is_cancelled else 1.0)
@@ -113,6 +123,7 @@ def make_learner(config: Config, run_dir: Path, point: ResumePoint) -> TrainsBat
         WeightsError: model or checkpoint is missing, damaged or of another step.
     """
     store = FileWeightStore(weights_folder(config, run_dir), config.weights.keep)
+    store.sweep()
     if config.learner.kind == "scripted":
         return ScriptedLearner(config, run_dir, point, store)
     from spade_async.learner.learner import Learner
@@ -138,6 +149,8 @@ class LearnerProcess:
         self._peer = peer
         self.progress = Progress()
         self._cancel = threading.Event()
+        self.is_loaded = False
+        """Model and checkpoint are in memory."""
         self._is_leaving = False
         # None wakes the loop up to look at `_is_leaving` and at the receiving task.
         self._batches: asyncio.Queue[Received | None] = asyncio.Queue()
@@ -165,6 +178,7 @@ class LearnerProcess:
         receiving = asyncio.create_task(self._receive())
         try:
             learner = await self._in_thread(self._load)
+            self.is_loaded = True
             if not self._is_leaving:
                 await self._peer.send(await self._in_thread(learner.start))
                 log.info("version %s is published; training can begin", learner.version)

@@ -29,7 +29,7 @@ class GroupReads:
             "SELECT * FROM groups WHERE state IN ('open', 'ready') AND group_id NOT IN ("
             " SELECT s.group_id FROM batch_samples s JOIN batches b USING (ordinal)"
             " WHERE b.state IN ('planned', 'replay'))"
-            " ORDER BY birth_ordinal, created_unix_s, rowid"
+            " ORDER BY birth_ordinal, rowid"
         )
         return [_group(row) for row in rows]
 

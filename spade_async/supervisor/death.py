@@ -15,6 +15,7 @@ _TAIL_BYTES = 16 << 10
 _MAX_REASON_CHARS = 500
 _FULL_BYTES = 1 << 20
 _LOGGED_ERROR = re.compile(r" (?:ERROR|CRITICAL) \S+: (.*)")
+_EXCEPTION_NAME = re.compile(r"\b[A-Za-z_]\w*(?:Error|Exception|Failure)\b")
 _EXCEPTION_LINE = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Interrupt|Failure|Busy|Exit)\b.*)"
 )
@@ -35,9 +36,35 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
         if "--resume" in recorded:
             return recorded
         return f"{recorded}; {advice}"
-    reason = _last_words(part.name, status) or last_error(part.log)
-    because = f": {reason}" if reason else ""
-    return f"{part.name} (pid {part.pid}) {how(part.returncode)}{because}; {advice}"
+    return f"{short_line(part, status)}; {advice}"
+
+
+def short_line(part: Part, status: RunStatus | None) -> str:
+    """Who and why, for a part that is started again."""
+    reason = _reason(part, status)
+    return f"{part.name} (pid {part.pid}) {how(part.returncode)}" + (
+        f": {reason}" if reason else ""
+    )
+
+
+def cause(part: Part, status: RunStatus | None) -> str:
+    """What tells one kind of death from another: kind of part, and exit, signal or exception.
+
+    Example: "generator exit 1 GenerationError".
+    """
+    kind = part.name.partition("-")[0].replace("gen", "generator")
+    code = part.returncode or 0
+    if code < 0:
+        return f"{kind} signal {-code}"
+    raised = _EXCEPTION_NAME.search(_reason(part, status) or "") if code else None
+    return f"{kind} exit {code}" + (f" {raised[0]}" if raised else "")
+
+
+def _reason(part: Part, status: RunStatus | None) -> str | None:
+    """Its last words, or the last error in what it logged; None of one that was killed."""
+    if (part.returncode or 0) < 0:
+        return None
+    return _last_words(part.name, status) or last_error(part.log, part.log_start)
 
 
 def _is_full(folder: Path) -> bool:
@@ -70,9 +97,12 @@ def how(returncode: int | None) -> str:
     return f"was killed by {name}{hint}"
 
 
-def last_error(log: Path) -> str | None:
-    """The last line of a log that looks like an error, cut at 500 characters; None without one."""
-    lines = [line for line in _tail(log) if line.strip()]
+def last_error(log: Path, start: int = 0) -> str | None:
+    """The last line of a log that looks like an error, cut at 500 characters; None without one.
+
+    Only what stands after the first `start` bytes is looked at.
+    """
+    lines = [line for line in _tail(log, start) if line.strip()]
     for line in reversed(lines):
         logged = _LOGGED_ERROR.search(line)
         if logged:
@@ -83,11 +113,11 @@ def last_error(log: Path) -> str | None:
     return None
 
 
-def _tail(log: Path) -> list[str]:
+def _tail(log: Path, start: int) -> list[str]:
     try:
         with log.open("rb") as source:
             source.seek(0, os.SEEK_END)
-            source.seek(max(0, source.tell() - _TAIL_BYTES))
+            source.seek(max(start, source.tell() - _TAIL_BYTES))
             return source.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []

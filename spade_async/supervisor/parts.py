@@ -41,6 +41,8 @@ class Part:
     process: subprocess.Popen[bytes]
     pidfd: int
     log: Path
+    log_start: int = 0
+    """Bytes the log had when it was started: what is before is of an earlier one."""
     returncode: int | None = None
     """Exit code, or minus the signal; None while it lives."""
     died_s: float = field(default=0.0)
@@ -63,6 +65,8 @@ class Part:
             if self.returncode is not None:
                 self.died_s = time.monotonic()
                 os.close(self.pidfd)
+                if self.process.stdin is not None:
+                    self.process.stdin.close()
         return self.returncode is not None
 
     def send(self, signum: signal.Signals) -> None:
@@ -70,6 +74,12 @@ class Part:
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signum)
+
+    def tell(self, line: bytes) -> None:
+        """Write to its standard input, when it was spawned to listen; lost when it is dead."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, BlockingIOError, ValueError):
+                self.process.stdin.write(line)
 
     def kill_group(self) -> None:
         """SIGKILL the process and everything in its group; only before it is reaped."""
@@ -91,24 +101,34 @@ class Lifeline:
 
 
 def spawn(
-    command: PartCommand, *, log: Path, lifeline: Lifeline, pass_fds: Sequence[int] = ()
+    command: PartCommand,
+    *,
+    log: Path,
+    lifeline: Lifeline,
+    pass_fds: Sequence[int] = (),
+    listens: bool = False,
 ) -> Part:
     """Start one part in its own session, its output appended to `log`.
 
-    Its own session, so that Ctrl-C in the terminal reaches the supervisor alone.
+    Its own session, so that Ctrl-C in the terminal reaches the supervisor alone. One that `listens`
+    can be told lines on its standard input (`Part.tell`).
     """
     argv = [*command.argv, "--lifeline-fd", str(lifeline.read_fd)]
     with log.open("ab") as sink:
+        log_start = sink.tell()
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            bufsize=0,
+            stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
             start_new_session=True,
             pass_fds=(lifeline.read_fd, *pass_fds),
             env={**os.environ, **_CHILD_ENVIRONMENT},
         )
-    return Part(command.name, process, os.pidfd_open(process.pid), log)
+    if process.stdin is not None:
+        os.set_blocking(process.stdin.fileno(), False)
+    return Part(command.name, process, os.pidfd_open(process.pid), log, log_start)
 
 
 def run_commands(run_dir: Path, endpoint: str, num_generators: int) -> list[PartCommand]:

@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
+_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,13 @@ def sweep(root: int, *, grace_s: float = 2.0) -> list[int]:
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)
         time.sleep(0.05)
+
+
+def reap_adopted(own: Collection[int]) -> None:
+    """Bury orphans that came to us (the jail of a dead generator), but none of our `own` parts."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitid(os.P_ALL, 0, _PEEK)) is not None and found.si_pid not in own:
+            os.waitpid(found.si_pid, os.WNOHANG)
 
 
 def _reap_adopted(root: int) -> None:

@@ -31,7 +31,7 @@ from spade_async.supervisor.parts import Lifeline, Part, PartCommand, kill_all, 
 from spade_async.supervisor.processes import become_subreaper, sweep
 from spade_async.supervisor.resources import ResourceMeter
 from spade_async.supervisor.signals import Interrupts
-from spade_async.supervisor.watch import RunEnd, watch
+from spade_async.supervisor.watch import RunEnd, Watcher
 from spade_async.telemetry.silence import sentence
 from spade_async.telemetry.status import (
     ENDED_STATES,
@@ -191,23 +191,40 @@ def _run(
         endpoint = address_to_connect(config.link)
     run_folders.write_info(folder, info)
 
-    parts: list[Part] = []
-    try:
-        for command in commands_for(folder.root, endpoint, config.generator.count):
-            log = folder.logs / f"{command.name}.log"
-            parts.append(spawn(command, log=log, lifeline=lifeline))
-            info["processes"][command.name] = identity(parts[-1].pid)
+    commands = {c.name: c for c in commands_for(folder.root, endpoint, config.generator.count)}
+    parts: dict[str, Part] = {}
+
+    def start(name: str) -> Part:
+        part = parts[name] = spawn(
+            commands[name],
+            log=folder.logs / f"{name}.log",
+            lifeline=lifeline,
+            listens=name == "coordinator",
+        )
+        info["processes"][name] = identity(part.pid)
         run_folders.write_info(folder, info)
+        return part
 
-        def tick() -> None:
-            meter.tick()
-            status = read_status(folder.status)
-            if status is not None:
-                display.show(_with_silence(status))
+    def tick() -> None:
+        meter.tick()
+        status = read_status(folder.status)
+        if status is not None:
+            display.show(_with_silence(status))
 
-        return watch(parts, folder, interrupts, on_tick=tick, say=display.say)
+    try:
+        for name in commands:
+            start(name)
+        return Watcher(
+            list(parts.values()),
+            folder,
+            interrupts,
+            config.supervisor,
+            start,
+            on_tick=tick,
+            say=display.say,
+        ).run()
     finally:
-        kill_all(parts)
+        kill_all(list(parts.values()))
 
 
 def _ready_model(
@@ -260,9 +277,10 @@ def _with_silence(status: RunStatus) -> RunStatus:
 def _write_last_status(folder: RunFolder, state: str, failure: str | None) -> None:
     """Say how the run ended when the coordinator could not."""
     status = read_status(folder.status) or RunStatus(state=state)
-    if status.state not in ENDED_STATES or (failure is not None and not status.failure):
+    if failure is not None:
+        status.state, status.failure = "failed", failure
+    elif status.state not in ENDED_STATES:
         status.state = "stopped" if state == "interrupted" else state
-        status.failure = failure
     status.processes = []
     status.updated_unix_s = time.time()
     # The line is printed in any case; a full disk must not replace it by a traceback.

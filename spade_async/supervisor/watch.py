@@ -1,6 +1,8 @@
 """Watch the parts of a run until it ends: by itself, by a request to stop, or by a death.
 
-Death comes from pidfds, exactly. What a hang is, the coordinator decides; here only exits count.
+Death comes from pidfds, exactly. A generator or learner that dies is named, told to the coordinator
+and started again (`restarts.py`); a coordinator that dies ends the run. What a hang is, the
+coordinator decides; here only exits count.
 """
 
 from __future__ import annotations
@@ -13,19 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spade_async.config.run_folder import RunFolder
-from spade_async.supervisor.death import death_line
+from spade_async.config.schema import SupervisorConfig
+from spade_async.coordinator.news import News
+from spade_async.errors import EXIT_REFUSED
+from spade_async.supervisor.death import cause, death_line, short_line
 from spade_async.supervisor.parts import Part, kill_all, stop_all, wait_for
+from spade_async.supervisor.processes import reap_adopted
+from spade_async.supervisor.restarts import Restarts
 from spade_async.supervisor.signals import Interrupts
-from spade_async.telemetry.status import read_status
+from spade_async.telemetry.status import RunStatus, read_status
 
 TICK_S = 0.5
 EARLY_EXIT_GRACE_S = 4.0
 """A part may leave with 0 this long before the coordinator's status says that the run stops."""
 LEAVE_S = 5.0
 """Time for the other parts to leave after the coordinator has."""
+SAVE_S = 20.0
+"""Time for the coordinator to finish the step in training when the run has to end."""
 STOPPING = "finishing the step, saving; press Ctrl-C again to stop at once"
 
-_STOPPING_STATES = frozenset({"stopping", "stopped", "finished"})
+_STOPPING_STATES = frozenset({"stopping", "stopped", "finished", "failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,50 +52,159 @@ class RunEnd:
         return {"finished": 0, "stopped": 0, "interrupted": 130}.get(self.state, 1)
 
 
-def watch(
-    parts: Sequence[Part],
-    folder: RunFolder,
-    interrupts: Interrupts,
-    *,
-    on_tick: Callable[[], None] = lambda: None,
-    say: Callable[[str], None] = lambda line: None,
-) -> RunEnd:
-    """Block until the run has ended and every part is dead.
+class Watcher:
+    """One run under watch; `run` blocks until it has ended and every part is dead."""
 
-    Args:
-        parts: the coordinator is the one of that name.
-        folder: its status file tells how the coordinator ended.
-        interrupts: requests to stop; the second kills at once.
-        on_tick: called about twice a second and after each event.
-        say: shows one line to the user.
-    """
-    is_stop_sent = False
-    with selectors.DefaultSelector() as selector:
-        selector.register(interrupts.fd, selectors.EVENT_READ, None)
-        for part in parts:
-            selector.register(part.pidfd, selectors.EVENT_READ, part)
-        while True:
-            on_tick()
-            for key, _ in selector.select(TICK_S):
-                if key.data is None:
-                    interrupts.drain()
-                else:
-                    selector.unregister(key.fd)
-                    key.data.reap()
-            if interrupts.count >= 2:
-                kill_all(parts)
-                return _stopped_at_once(folder.root)
-            if interrupts.count == 1 and not is_stop_sent:
-                is_stop_sent = True
-                say(STOPPING)
-                _coordinator(parts).send(signal.SIGTERM)
-            end = _decide(parts, folder, is_stop_sent=is_stop_sent)
-            if end is not None:
-                return _finish(parts, end)
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        folder: RunFolder,
+        interrupts: Interrupts,
+        config: SupervisorConfig,
+        respawn: Callable[[str], Part],
+        *,
+        on_tick: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Take over running parts.
 
+        Args:
+            parts: the coordinator is the one of that name.
+            folder: its status file tells how the coordinator ended.
+            interrupts: requests to stop; the second kills at once.
+            config: when a dead part is started again.
+            respawn: starts the part of that name.
+            on_tick: called about twice a second and after each event.
+            say: shows one line to the user.
+        """
+        self._parts = {part.name: part for part in parts}
+        self._folder = folder
+        self._interrupts = interrupts
+        self._restarts = Restarts(config)
+        self._respawn = respawn
+        self._on_tick = on_tick
+        self._say = say
+        self._is_stop_sent = False
+        self._judged: set[int] = set()
+        """Pids of dead parts that were told and decided upon."""
+        self._due_s: dict[str, float] = {}
+        """Part -> monotonic second of its restart."""
+        self._selector = selectors.DefaultSelector()
 
-def _coordinator(parts: Sequence[Part]) -> Part:
-    return next(part for part in parts if part.name == "coordinator")
+    @property
+    def parts(self) -> list[Part]:
+        """The newest part of each name."""
+        return list(self._parts.values())
+
+    def run(self) -> RunEnd:
+        """Block until the run has ended and every part is dead."""
+        with self._selector:
+            self._selector.register(self._interrupts.fd, selectors.EVENT_READ, None)
+            for part in self.parts:
+                self._selector.register(part.pidfd, selectors.EVENT_READ, part)
+            while True:
+                end = self._turn()
+                if end is not None:
+                    return self._finish(end)
+
+    def _turn(self) -> RunEnd | None:
+        self._on_tick()
+        for key, _ in self._selector.select(self._pause_s()):
+            if key.data is None:
+                self._interrupts.drain()
+            else:
+                self._selector.unregister(key.fd)
+                # What it leaves in its group goes with it, while the group's id is still its own.
+                key.data.kill_group()
+                key.data.reap()
+        reap_adopted({part.pid for part in self.parts if part.is_alive})
+        if self._interrupts.count >= 2:
+            kill_all(self.parts)
+            return _stopped_at_once(self._folder.root)
+        if self._interrupts.count == 1 and not self._is_stop_sent:
+            self._is_stop_sent = True
+            self._say(STOPPING)
+            self._coordinator.send(signal.SIGTERM)
+        status = read_status(self._folder.status)
+        if status is not None:
+            self._restarts.note_step(status.step)
+        end = self._end_of_coordinator(status)
+        for part in self.parts:
+            if end is None and not part.is_alive and part is not self._coordinator:
+                end = self._take_death(part, status)
+        if end is None and not self._is_stop_sent:
+            self._start_due()
+        return end
+
+    def _pause_s(self) -> float:
+        due_s = min(self._due_s.values(), default=float("inf")) - time.monotonic()
+        return min(TICK_S, max(due_s, 0.0))
+
+    @property
+    def _coordinator(self) -> Part:
+        return self._parts["coordinator"]
+
+    def _end_of_coordinator(self, status: RunStatus | None) -> RunEnd | None:
+        """How the run ended when its coordinator is dead; None while that lives."""
+        code = self._coordinator.returncode
+        if code is None:
+            return None
+        state, root = status.state if status is not None else "", self._folder.root
+        if code == 0 and state in ("finished", "stopped"):
+            return RunEnd(state, _goodbye(state, root))
+        # Asked to stop before it could listen: the default action of SIGTERM, nothing to save.
+        if self._is_stop_sent and code in (0, -signal.SIGTERM):
+            return RunEnd("stopped", _goodbye("stopped", root))
+        return RunEnd("failed", death_line(self._coordinator, status, root))
+
+    def _take_death(self, part: Part, status: RunStatus | None) -> RunEnd | None:
+        """Decide upon a dead generator or learner, once: a restart, or the end of the run."""
+        if part.pid in self._judged:
+            return None
+        is_ending = self._is_stop_sent or (status and status.state in _STOPPING_STATES)
+        if is_ending:
+            self._judged.add(part.pid)
+            self._tell(part, status, None)
+            return None
+        if part.returncode == 0 and time.monotonic() - part.died_s < EARLY_EXIT_GRACE_S:
+            return None
+        self._judged.add(part.pid)
+        why = cause(part, status)
+        pause_s = None if part.returncode == EXIT_REFUSED else self._restarts.died(why)
+        self._tell(part, status, pause_s)
+        if pause_s is None:
+            line = death_line(part, status, self._folder.root)
+            count = self._restarts.count(why)
+            if count > 1:
+                line = f"{count} deaths from one cause without a step between: {line}"
+            return RunEnd("failed", line)
+        self._say(f"{short_line(part, status)}; it is started again in {pause_s:.1f} s")
+        self._due_s[part.name] = time.monotonic() + pause_s
+        return None
+
+    def _tell(self, part: Part, status: RunStatus | None, pause_s: float | None) -> None:
+        news = News(part.name, short_line(part, status), pause_s)
+        self._coordinator.tell(news.line())
+
+    def _start_due(self) -> None:
+        now_s = time.monotonic()
+        for name in [name for name, due_s in self._due_s.items() if due_s <= now_s]:
+            del self._due_s[name]
+            part = self._parts[name] = self._respawn(name)
+            self._selector.register(part.pidfd, selectors.EVENT_READ, part)
+
+    def _finish(self, end: RunEnd) -> RunEnd:
+        if end.state != "failed":
+            wait_for(self.parts, LEAVE_S)
+            kill_all(self.parts)
+            return end
+        if self._coordinator.is_alive:
+            # The step in training is finished and saved, as at a stop that was asked for.
+            self._say(end.line)
+            self._coordinator.send(signal.SIGTERM)
+            wait_for([self._coordinator], SAVE_S)
+        stop_all(self.parts)
+        return end
 
 
 def _stopped_at_once(run_dir: Path) -> RunEnd:
@@ -96,42 +214,7 @@ def _stopped_at_once(run_dir: Path) -> RunEnd:
     )
 
 
-def _decide(parts: Sequence[Part], folder: RunFolder, *, is_stop_sent: bool) -> RunEnd | None:
-    """How the run ended, or None while it goes on."""
-    dead = [part for part in parts if not part.is_alive]
-    if not dead:
-        return None
-    status = read_status(folder.status)
-    state = status.state if status is not None else ""
-    coordinator = _coordinator(parts)
-    others = [part for part in dead if part is not coordinator]
-    failed = [part for part in others if part.returncode != 0]
-    # A part that broke is the cause of what the coordinator did next, unless a signal hit that one.
-    if failed and not (coordinator.returncode is not None and coordinator.returncode < 0):
-        return RunEnd("failed", death_line(failed[0], status, folder.root))
-    if coordinator.returncode is not None:
-        if coordinator.returncode == 0 and state in ("finished", "stopped"):
-            return RunEnd(state, _goodbye(state, folder.root))
-        # Asked to stop before it could listen: the default action of SIGTERM, nothing to save.
-        if is_stop_sent and coordinator.returncode in (0, -signal.SIGTERM):
-            return RunEnd("stopped", _goodbye("stopped", folder.root))
-        return RunEnd("failed", death_line(coordinator, status, folder.root))
-    early = [p for p in others if time.monotonic() - p.died_s > EARLY_EXIT_GRACE_S]
-    if early and state not in _STOPPING_STATES and not is_stop_sent:
-        return RunEnd("failed", death_line(early[0], status, folder.root))
-    return None
-
-
 def _goodbye(state: str, run_dir: Path) -> str:
     if state == "finished":
         return f"finished; everything is in {run_dir}"
     return f"stopped and saved; go on with --resume --run-dir {run_dir}"
-
-
-def _finish(parts: Sequence[Part], end: RunEnd) -> RunEnd:
-    if end.state == "failed":
-        stop_all(parts)
-    else:
-        wait_for(parts, LEAVE_S)
-        kill_all(parts)
-    return end

@@ -29,6 +29,11 @@ class Silence:
         self._limit_s[name] = SILENT_S
         self._heard_s[name] = time.monotonic() if now_s is None else now_s
 
+    def expect(self, name: str, now_s: float | None = None) -> None:
+        """That part starts anew: its first word may take long."""
+        self._limit_s[name] = FIRST_WORD_S
+        self._heard_s[name] = time.monotonic() if now_s is None else now_s
+
     def silent(self, now_s: float | None = None) -> dict[str, float]:
         """Seconds of silence of each part that is over its limit, the longest first."""
         now_s = time.monotonic() if now_s is None else now_s

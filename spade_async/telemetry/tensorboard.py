@@ -55,15 +55,17 @@ class EventWriter:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._file = EventFile(folder, FLUSH_S)
-        # First in the file: readers purge when they meet it. A new run has one as well, because
-        # TensorBoard takes the first START of a folder as the beginning and purges from the second.
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._file.add(
-            event_pb2.Event(wall_time=time.time(), step=purge_step or 0, session_log=start)
-        )
+        # First in the file. A new run has one as well, because TensorBoard takes the first START of
+        # a folder as the beginning and purges from the second.
+        self.purge(purge_step or 0)
         self._add(purge_step or 0, _layout_summary())
         self._environments = 0
         self._closed = False
+
+    def purge(self, step: int) -> None:
+        """What was written at or after that step is of an undone past: readers drop it here."""
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._file.add(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
 
     def scalars(self, step: int, values: Mapping[str, float | None]) -> None:
         """Write one point per tag; None and non-finite values leave a gap.

@@ -96,6 +96,14 @@ def remove_weights_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def weights_owner(folder: Path) -> int | None:
+    """Pid of the supervisor that made the folder; None when there is no such folder."""
+    try:
+        return int(json.loads((folder / _OWNER).read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def sweep_stale_folders(root: Path = SHARED_MEMORY) -> list[Path]:
     """Remove this user's folders in shared memory whose run is dead; gives what was removed.
 

@@ -112,6 +112,11 @@ class FileWeightStore:
         """Read and check. See `WeightStore.load`."""
         return load_weights(location, digest)
 
+    def sweep(self) -> None:
+        """Remove what a killed learner left half written; only the learner calls it."""
+        for path in self.folder.glob(".weights-*.tmp"):
+            path.unlink(missing_ok=True)
+
     def versions(self) -> list[PolicyVersion]:
         """Versions that are stored now, oldest first."""
         found = [

@@ -1,4 +1,4 @@
-"""One run folder that dies in every way and is resumed after each.
+"""One run folder that dies in every way, goes on by itself where it can, and is resumed else.
 
 The tests share the folder: each resumes what the one before left (or starts, when it runs alone),
 so that a resume after every kind of death is part of the claim. The last one finishes the run.
@@ -17,9 +17,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from spade_async.types import PolicyVersion
-from tests.support.whole_run import END_LIMIT_S, WholeRun, whole_run
+from tests.support.whole_run import END_LIMIT_S, START_LIMIT_S, WholeRun, whole_run
 
-STEPS = 12
+STEPS = 15
+NAMED_S = 10.0
 SEED = 20261130
 pytestmark = pytest.mark.timeout(200)
 
@@ -41,20 +42,38 @@ def finished_samples(run: WholeRun) -> set[str]:
     return {row[0] for row in run.query("SELECT sample_id FROM samples")}
 
 
-@pytest.mark.parametrize("name", ["gen-0", "learner", "coordinator"])
-def test_killed_part_ends_the_run_with_one_line(run: WholeRun, name: str) -> None:
+@pytest.mark.parametrize("name", ["gen-0", "learner"])
+def test_killed_part_is_named_and_comes_back_while_the_run_goes_on(
+    run: WholeRun, name: str
+) -> None:
     run.start()
     run.wait_steps(1)
     pid = run.pid(name)
+    killed_s = time.monotonic()
+    run.kill(pid)
+    run.wait(lambda: f"{name} (pid {pid}) was killed by SIGKILL" in run.out(), NAMED_S, "named")
+    assert time.monotonic() - killed_s < NAMED_S
+    run.wait(lambda: run.pid(name) != pid, NAMED_S, "started again")
+    run.wait_steps(2)
+    assert any(name in alert and "started again" in alert for alert in run.status().alerts)
+    run.send(signal.SIGINT)
+    ended = run.end(START_LIMIT_S)
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_killed_coordinator_ends_the_run_with_one_line(run: WholeRun) -> None:
+    run.start()
+    run.wait_steps(1)
+    pid = run.pid("coordinator")
     run.kill(pid)
     ended = run.end(END_LIMIT_S)
     assert ended.code == 1
     line = ended.line()
-    for word in (name, f"pid {pid}", "SIGKILL", f"{name}.log", "--resume", str(run.root)):
-        assert word in line
+    for word in ("coordinator", f"pid {pid}", "SIGKILL", "coordinator.log", "--resume", run.root):
+        assert str(word) in line
     status = run.status()
     assert status.state == "failed"
-    assert name in (status.failure or "")
+    assert "coordinator" in (status.failure or "")
 
 
 @pytest.mark.parametrize("moment", [1, 2])

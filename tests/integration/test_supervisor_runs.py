@@ -30,7 +30,10 @@ class Run:
     def __init__(self, tmp_path: Path) -> None:
         self.root = tmp_path / "run"
         self.config = tmp_path / "stub.toml"
-        self.write_config(f'[model]\npath = "{make_model(tmp_path / "model")}"\n')
+        self.write_config(
+            f'[model]\npath = "{make_model(tmp_path / "model")}"\n'
+            "[supervisor]\nmax_deaths = 3\nbackoff_s = 0.05\n"
+        )
         self.process: subprocess.Popen[str] | None = None
 
     def write_config(self, text: str) -> None:
@@ -124,17 +127,20 @@ def test_finished_run_is_success_and_leaves_its_facts(run: Run) -> None:
     ("parts", "words"),
     [
         (("coordinator=coordinate", "gen-0=crash", "learner=work"),
-         ("gen-0", "exit code 1", "ValueError: no room for the prompt", "gen-0.log")),
-        (("coordinator=coordinate", "gen-0=work", "learner=die"), ("learner", "SIGKILL")),
+         ("3 deaths", "gen-0", "exit code 1", "ValueError: no room for the prompt", "gen-0.log")),
+        (("coordinator=coordinate", "gen-0=work", "learner=die"),
+         ("3 deaths", "learner", "SIGKILL")),
         (("coordinator=coordinate", "gen-0=vanish", "learner=work"),
-         ("gen-0", "left before the run was done")),
+         ("3 deaths", "gen-0", "left before the run was done")),
+        (("coordinator=coordinate", "gen-0=refuse", "learner=work"),
+         ("gen-0", "exit code 78", "ConfigError: another tokenizer")),
         (("coordinator=fail", "gen-0=work", "learner=work"),
          ("coordinator", "exit code 1", "RuntimeError: the ledger is gone")),
         (("coordinator=vanish", "gen-0=work", "learner=stubborn"), ("coordinator", "left before")),
     ],
-    ids=["crash", "kill", "early", "coordinator", "stubborn"],
+    ids=["crash", "kill", "early", "refused", "coordinator", "stubborn"],
 )  # fmt: skip
-def test_death_of_a_part_ends_the_run_with_one_line(
+def test_death_that_comes_again_ends_the_run_with_one_line(
     run: Run, parts: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     run.start(*parts)
@@ -146,6 +152,34 @@ def test_death_of_a_part_ends_the_run_with_one_line(
     status = run.status()
     assert status is not None
     assert (status.state, bool(status.failure)) == ("failed", True)
+
+
+def test_dead_part_is_named_told_and_started_again(run: Run) -> None:
+    run.start("coordinator=coordinate", "gen-0=die_once", "learner=work")
+    run.wait_ready("coordinator", "gen-0", "learner")
+    assert run.process is not None
+    first = [json.loads(line) for line in (run.root / "news").read_text().splitlines()]
+    assert [(news["name"], news["again_in_s"]) for news in first] == [("gen-0", 0.05)]
+    assert "SIGKILL" in first[0]["text"]
+    parts = json.loads(RunFolder(run.root).info.read_text())["processes"]
+    assert str(parts["gen-0"]["pid"]) not in first[0]["text"]
+    assert os.getsid(parts["gen-0"]["pid"]) == parts["gen-0"]["pid"]
+    run.process.send_signal(signal.SIGINT)
+    code, out, _ = run.end()
+    assert code == 0
+    assert "was killed by SIGKILL" in out
+    assert "started again in 0.1 s" in out
+
+
+def test_ctrl_c_during_the_pause_before_a_restart_starts_nothing_more(run: Run) -> None:
+    run.write_config(run.config.read_text().replace("0.05", "20.0"))
+    run.start("coordinator=coordinate", "gen-0=die", "learner=work")
+    run.wait((run.root / "news").exists)
+    assert run.process is not None
+    run.process.send_signal(signal.SIGINT)
+    code, out, _ = run.end()
+    assert code == 0
+    assert "END stopped and saved" in out
 
 
 def test_ctrl_c_once_saves_and_stops(run: Run) -> None:

@@ -55,6 +55,14 @@ class FakeHub:
         peer, message = self._pending.pop(index)
         return Received(peer, message, lambda: self.acked.append(message))
 
+    def kill(self, peer: str, answer: Answer) -> None:
+        """A peer dies with all it had to say; `answer` is the one that comes in its place."""
+        self._pending = [(name, message) for name, message in self._pending if name != peer]
+        self._peers[peer] = answer
+
+    def take_orphans(self, peer: str) -> list[m.Message]:
+        return []
+
     def peers(self) -> dict[str, PeerState]:
         return {}
 

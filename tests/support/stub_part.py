@@ -9,14 +9,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 
 from spade_async.config.run_folder import RunFolder
+from spade_async.errors import EXIT_REFUSED
 from spade_async.telemetry.status import RunStatus, write_status
 from spade_async.transport import lifeline
 
 STUBBORN_CHILD = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 )
+
+
+def note_news(run_dir: Path) -> None:
+    for line in sys.stdin:
+        with (run_dir / "news").open("a") as sink:
+            sink.write(line)
 
 
 def main() -> int:
@@ -36,6 +44,8 @@ def main() -> int:
             signal.signal(signal.SIGTERM, lambda *_: leave("stopped"))
             lifeline.watch(options.lifeline_fd)
             write_status(status, RunStatus(state="running", step=1))
+            if options.behaviour == "coordinate":
+                Thread(target=note_news, args=(options.run_dir,), daemon=True).start()
             if options.behaviour == "finish":
                 time.sleep(0.7)
                 leave("finished")
@@ -48,8 +58,20 @@ def main() -> int:
         case "crash":
             time.sleep(0.7)
             raise ValueError("no room for the prompt")
+        case "refuse":
+            print("ConfigError: another tokenizer", file=sys.stderr)
+            return EXIT_REFUSED
         case "vanish":
             return 0
+        case "die_once":
+            # The second one of that name works.
+            mark = options.run_dir / "died"
+            if not mark.exists():
+                time.sleep(0.7)
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            lifeline.watch(options.lifeline_fd)
         case "die":
             time.sleep(0.7)
             os.kill(os.getpid(), signal.SIGKILL)

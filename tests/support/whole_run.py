@@ -243,6 +243,10 @@ class WholeRun:
         for pid in (self.process.pid, *self.living()):
             self.kill(pid)
 
+    def out(self) -> str:
+        """What the command has said on stdout so far, as one line."""
+        return " ".join(self._out.read_text().split())
+
     def said(self) -> str:
         """What the run said, for a failed assertion."""
         logs = [log.read_text()[-1500:] for log in sorted(self.folder.logs.glob("*.log"))]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from spade_async.config.schema import Config
+from spade_async.errors import EXIT_REFUSED
 from spade_async.learner import process as learner_process
 from spade_async.transport.link import Received
 from spade_async.transport.messages import (
@@ -145,7 +146,7 @@ def test_a_learner_that_cannot_load_says_why_and_exits_with_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     status, peer = run(monkeypatch, tmp_path, tmp_path / "nowhere", [])
-    assert status == 1
+    assert status == EXIT_REFUSED
     (failed,) = peer.sent
     assert isinstance(failed, ProcessFailed)
     assert (failed.name, failed.boundary) == ("learner", "WeightsError")

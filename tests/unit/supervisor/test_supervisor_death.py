@@ -6,13 +6,15 @@ from typing import cast
 
 import pytest
 
-from spade_async.supervisor.death import death_line, how, last_error
+from spade_async.supervisor.death import cause, death_line, how, last_error
 from spade_async.supervisor.parts import Part
 from spade_async.telemetry.status import RunStatus
 
 
 def dead(log: Path, returncode: int) -> Part:
-    return cast(Part, SimpleNamespace(name="gen-0", pid=42, returncode=returncode, log=log))
+    return cast(
+        Part, SimpleNamespace(name="gen-0", pid=42, returncode=returncode, log=log, log_start=0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,22 @@ def test_log_without_errors_gives_no_reason(tmp_path: Path) -> None:
     log.write_bytes(b"\xff\xfe all is well\n")
     assert last_error(log) is None
     assert last_error(tmp_path / "none") is None
+
+
+def test_cause_is_part_kind_and_exit_signal_or_exception(tmp_path: Path) -> None:
+    log = tmp_path / "gen-0.log"
+    log.write_text("x.GenerationError: request 7 failed\n")
+    assert cause(dead(log, -9), None) == "generator signal 9"
+    assert cause(dead(log, 0), None) == "generator exit 0"
+    assert cause(dead(log, 1), None) == "generator exit 1 GenerationError"
+    status = RunStatus(state="running", failure="gen-0: SandboxError: broker 3 is dead")
+    assert cause(dead(log, 1), status) == "generator exit 1 SandboxError"
+
+
+def test_error_of_an_earlier_life_is_not_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "gen-0.log"
+    log.write_text("ValueError: of the first life\n")
+    part = dead(log, 3)
+    part.log_start = log.stat().st_size
+    assert cause(part, None) == "generator exit 3"
+    assert "first life" not in death_line(part, None, tmp_path)

@@ -22,7 +22,10 @@ def test_death_on_a_full_disk_says_so_whatever_the_log_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = cast(
-        Part, SimpleNamespace(name="learner", pid=7, returncode=1, log=tmp_path / "learner.log")
+        Part,
+        SimpleNamespace(
+            name="learner", pid=7, returncode=1, log=tmp_path / "learner.log", log_start=0
+        ),
     )
     assert "free some space" not in death_line(part, None, tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 30, 1 << 30, 0))
