@@ -40,7 +40,7 @@ class Lives:
         self._tensorboard = tensorboard
 
     def died(self, name: str, text: str, again_in_s: float | None) -> None:
-        """The supervisor saw a part die; in a transaction.
+        """The supervisor saw a part die.
 
         Args:
             name: "gen-0", "learner".
@@ -51,8 +51,7 @@ class Lives:
         kind = "generator" if name.startswith("gen-") else "learner"
         core.counters[f"deaths_{kind}"] += 1
         then = "not started again" if again_in_s is None else f"started again in {again_in_s:.1f} s"
-        core.alert(f"{text}; {then}")
-        log.warning("%s; %s", text, then)
+        core.alert(f"{text}; {then}", kind="part_died")
         self._watch.died(name, then)
         if kind == "generator":
             self.lose_generator(name)

@@ -74,8 +74,10 @@ class Publisher:
         published = self._sent or self.newest
         if published is not self.newest and _is_gone(published.location):
             # A generator died under an evaluation that newer weights have outlived by now.
+            step = PolicyVersion.unpack(published.version).step
             self._core.alert(
-                f"evaluation of step {self._step_of(published)} given up: weights gone"
+                f"evaluation of step {step} given up: its weights are gone",
+                kind="evaluation_given_up",
             )
             self._evaluate = None
             self._evaluation.give_up()

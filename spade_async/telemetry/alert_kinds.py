@@ -90,5 +90,16 @@ KINDS: dict[str, AlertKind] = {
         "other groups.",
         "raise async.straggler_s when it happens often",
     ),
+    "part_died": AlertKind(
+        "A generator or the learner died; it is started again while the run goes on.",
+        "nothing when it stays rare; else see the log of that part",
+    ),
+    "part_hangs": AlertKind(
+        "A part made no progress for longer than its state allows: stacks are in hang-*.txt.",
+        "see the report; supervisor.on_hang says what is done",
+    ),
+    "evaluation_given_up": AlertKind(
+        "A generator died during an evaluation whose weights are gone by now.", ""
+    ),
     "other": AlertKind("Anything else.", ""),
 }
