@@ -26,6 +26,7 @@ import pytest
 from spade_async.config.load import dump_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.errors import EXIT_REFUSED
 from spade_async.transport.lifeline import EXIT_SUPERVISOR_LOST
 from spade_async.transport.link import Hub
 from spade_async.transport.messages import (
@@ -345,6 +346,6 @@ def test_a_missing_model_is_one_clear_line(tmp_path: Path, model_folder: Path) -
     done = subprocess.run(
         [*command, "--endpoint", "tcp://127.0.0.1:1"], capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 1
+    assert done.returncode == EXIT_REFUSED
     assert f"the model folder {gone} does not exist" in done.stderr
     assert "Traceback" not in done.stderr
