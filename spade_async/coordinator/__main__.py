@@ -11,7 +11,7 @@ def main() -> int:
     """Take the arguments the supervisor gives and run until the run is over."""
     part = begin("coordinator", name="coordinator")
     # Imported late: what it needs takes long, and the part is watched by now.
-    from spade_async.coordinator.process import run
+    from spade_async.coordinator.serve import run
 
     return run(part)
 

@@ -9,9 +9,11 @@ generators work on meanwhile stays theirs, and nothing is asked for twice.
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 from spade_async.coordinator.batch import Plan
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.news import News
 from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.regroup import restore_schedule, set_apart
 from spade_async.coordinator.resume import Resumed, replays, undo
@@ -38,20 +40,17 @@ class Lives:
         self._publisher = publisher
         self._watch = watch
         self._tensorboard = tensorboard
+        self.news: deque[News] = deque()
+        """What the supervisor said; taken in with the next turn."""
 
-    def died(self, name: str, text: str, again_in_s: float | None) -> None:
-        """The supervisor saw a part die.
-
-        Args:
-            name: "gen-0", "learner".
-            text: how, e.g. "gen-0 (pid 7) was killed by SIGKILL".
-            again_in_s: seconds until it is started again; None when it is not.
-        """
+    def died(self, news: News) -> None:
+        """The supervisor saw a part die."""
+        name, again_in_s = news.name, news.again_in_s
         core = self._core
         kind = "generator" if name.startswith("gen-") else "learner"
         core.counters[f"deaths_{kind}"] += 1
         then = "not started again" if again_in_s is None else f"started again in {again_in_s:.1f} s"
-        core.alert(f"{text}; {then}", kind="part_died")
+        core.alert(f"{news.text}; {then}", kind="part_died")
         self._watch.died(name, then)
         if kind == "generator":
             self.lose_generator(name)

@@ -14,12 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import time
-from collections import deque
 
-from spade_async.config.link_address import IPC
-from spade_async.config.load import flatten, load_resolved
+from spade_async.config.load import flatten
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.batch import BatchLoop, Plan
@@ -30,7 +27,7 @@ from spade_async.coordinator.design import DesignLoop
 from spade_async.coordinator.disk import DiskPause
 from spade_async.coordinator.evaluation import EvalResult, Evaluation
 from spade_async.coordinator.lives import Lives
-from spade_async.coordinator.news import News, listen
+from spade_async.coordinator.news import News
 from spade_async.coordinator.play import PlayLoop
 from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.resume import Resumed, rebuild
@@ -38,13 +35,11 @@ from spade_async.coordinator.schedule import Wait
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.steps import StepLoop
 from spade_async.coordinator.watch import Watch
-from spade_async.errors import ProcessFailure, TransportError, exit_status
-from spade_async.telemetry import stacks
+from spade_async.errors import ProcessFailure
 from spade_async.telemetry.status import write_status
 from spade_async.telemetry.tensorboard import EventWriter
 from spade_async.transport import messages as m
 from spade_async.transport.hub import Hub, Received
-from spade_async.transport.part import Part
 from spade_async.types import PolicyVersion
 
 log = logging.getLogger(__name__)
@@ -91,7 +86,7 @@ class Coordinator:
             self.core, self._watch, self._control, self._publisher, self._tensorboard, hub
         )
         self._steps.show_again()
-        self._lives = Lives(self.core, hub, self._publisher, self._watch, self._tensorboard)
+        self.lives = Lives(self.core, hub, self._publisher, self._watch, self._tensorboard)
         self._pids: dict[str, int] = {"coordinator": os.getpid()}
         self._waiting_generators: list[str] = []
         self._in_training: Plan | None = None
@@ -100,7 +95,6 @@ class Coordinator:
         self._learner_lives = True
         self._learner_said_hello = False
         self._has_asked = False
-        self._news: deque[News] = deque()
         self._state = "starting"
         self._status_s = 0.0
         self._stop_s: float | None = None
@@ -141,10 +135,6 @@ class Coordinator:
         self._cause = cause
         self.core.alert(cause, kind=kind)
         self.request_stop()
-
-    def on_news(self, news: News) -> None:
-        """What the supervisor says; taken in with the next turn."""
-        self._news.append(news)
 
     def _is_over(self) -> bool:
         core = self.core
@@ -188,11 +178,11 @@ class Coordinator:
 
     async def _commit(self, received: list[Received]) -> None:
         """One transaction for all that arrived; a finished step has a durable one of its own."""
-        if not received and not self._news:
+        if not received and not self.lives.news:
             return
         with self.core.ledger.transaction():
-            while self._news:
-                self._take_news(self._news.popleft())
+            while self.lives.news:
+                self._take_news(self.lives.news.popleft())
             for item in received:
                 if not isinstance(item.message, m.StepReport):
                     await self._handle(item.peer, item.message)
@@ -206,9 +196,8 @@ class Coordinator:
             item.ack()
 
     def _take_news(self, news: News) -> None:
-        if news.name == LEARNER:
-            self._learner_lives = False
-        self._lives.died(news.name, news.text, news.again_in_s)
+        self._learner_lives &= news.name != LEARNER
+        self.lives.died(news)
         self._waiting_generators = [n for n in self._waiting_generators if n != news.name]
         self._status_s = 0.0
 
@@ -244,7 +233,7 @@ class Coordinator:
     async def _hello(self, peer: str, hello: m.Hello) -> None:
         if peer in self._pids:
             # Its death may not have been told yet.
-            self._lives.back(peer)
+            self.lives.back(peer)
         self._pids[peer] = hello.pid
         if hello.schema != m.SCHEMA:
             error = f"schema {hello.schema}, this run speaks {m.SCHEMA}: install one version"
@@ -263,7 +252,7 @@ class Coordinator:
         if self._learner_ready:
             self._learner_ready = False
             self._in_training = None
-            self._lives.fall_back(self._resumed)
+            self.lives.fall_back(self._resumed)
         await self._hub.send(LEARNER, m.Welcome(resume=self._resumed.learner))
 
     async def _first_weights(self, message: m.WeightsPublished) -> None:
@@ -409,30 +398,3 @@ class Coordinator:
         core.ledger.close()
         core.alerts.close()
         self._write_status(force=True)
-
-
-async def _serve(part: Part) -> None:
-    stacks.answer_tasks(part.stacks)
-    config = load_resolved(part.run_dir)
-    # Where the parts connect may be one of many addresses that the coordinator listens on.
-    endpoint = part.endpoint if config.link.endpoint == IPC else config.link.endpoint
-    hub = Hub(endpoint, config.link)
-    await hub.start()
-    coordinator = Coordinator(config, RunFolder(part.run_dir), hub)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, coordinator.request_stop)
-    listen(coordinator.on_news)
-    await coordinator.run()
-
-
-def run(part: Part) -> int:
-    """Run the coordinator of one run folder to its end; 0 when it ended as it should."""
-    try:
-        asyncio.run(_serve(part))
-    except TransportError as fault:
-        log.error("%s", fault)
-        return 1
-    except Exception as fault:
-        log.exception("the coordinator failed")
-        return exit_status(fault)
-    return 0

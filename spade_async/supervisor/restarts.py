@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from spade_async.config.schema import SupervisorConfig
+from spade_async.config.supervisor import SupervisorConfig
 
 
 class Restarts:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spade_async.config.run_folder import RunFolder
-from spade_async.config.schema import SupervisorConfig
+from spade_async.config.supervisor import SupervisorConfig
 from spade_async.coordinator.news import News
 from spade_async.errors import EXIT_REFUSED
 from spade_async.supervisor.death import cause, death_line, short_line

@@ -94,7 +94,7 @@ class DeadlyHub(FakeHub):
             self.kill(name, self._part(name, self._run))
             assert self.coordinator is not None
             if self._draw.random() < 0.7:
-                self.coordinator.on_news(News(name, f"{name} was killed by SIGKILL", 0.5))
+                self.coordinator.lives.news.append(News(name, f"{name} was killed by SIGKILL", 0.5))
             self.say(name, hello(name))
             if received.peer == name:
                 # What was delivered before the death is in the inbox already.
@@ -159,7 +159,7 @@ def test_learner_that_falls_back_repeats_its_steps_in_the_same_composition(tmp_p
         if report.step == 8 and not died:
             died = True
             hub.kill("learner", Learner(run))
-            coordinator.on_news(News("learner", "learner was killed by SIGKILL", 0.5))
+            coordinator.lives.news.append(News("learner", "learner was killed by SIGKILL", 0.5))
             hub.say("learner", hello("learner"))
 
     coordinator._finish_step = finish  # type: ignore[method-assign]
@@ -190,7 +190,7 @@ def test_stop_does_not_wait_for_a_step_that_died_with_its_learner(tmp_path: Path
         going = asyncio.create_task(coordinator.run())
         await until(lambda: any(batch.step == 3 for batch in run.batches))
         hub.kill("learner", lambda message: [])
-        coordinator.on_news(News("learner", "learner ended with exit code 1", None))
+        coordinator.lives.news.append(News("learner", "learner ended with exit code 1", None))
         coordinator.request_stop()
         await asyncio.wait_for(going, 20.0)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spade_async.config.schema import SupervisorConfig
+from spade_async.config.supervisor import SupervisorConfig
 from spade_async.supervisor.restarts import Restarts
 
 
