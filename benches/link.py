@@ -22,6 +22,7 @@ import numpy as np
 import zmq
 
 from benches.wire.messages import episode, welcomed
+from benches.wire.run_share import run_share
 from spade_async.config.schema import LinkConfig
 from spade_async.transport.codec import Envelope, decode, encode
 from spade_async.transport.endpoint import make_endpoint, remove_endpoint
@@ -57,7 +58,13 @@ def run(quick: bool) -> dict[str, Any]:
     finally:
         sender.kill()
         sender.join()
-    return {"repeats": repeats, "sizes": rows, "sample": _sample_cost(200 if quick else 5_000)}
+    return {
+        "repeats": repeats,
+        "sizes": rows,
+        "sample": _sample_cost(200 if quick else 5_000),
+        # A run needs its model, which takes minutes to make where it is not cached.
+        "run": None if quick else run_share(12),
+    }
 
 
 def table(result: dict[str, Any]) -> str:
@@ -86,6 +93,11 @@ def table(result: dict[str, Any]) -> str:
         f"one EpisodeResult of {sample['tokens']} tokens ({sample['bytes']:,} bytes): "
         f"encode {sample['encode_us']:.0f} us, decode {sample['decode_us']:.0f} us"
     )
+    if (run := result["run"]) is not None:
+        lines.append(
+            f"a nano run of {run['steps']} steps, {run['wall_s']:.1f} s: all parts together spent "
+            f"{run['link_s_of_all_parts']:.2f} s in the link, {run['share_of_wall_time']:.2%}"
+        )
     return "\n".join(lines)
 
 

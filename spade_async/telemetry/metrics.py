@@ -200,7 +200,10 @@ METRICS: dict[str, Metric] = {
         "groups", "Designer groups whose designs or plays are not in."
     ),
     "queue/oldest_age_s": _m("s", "Age of the oldest outstanding group."),
-    "link/resent": _m("messages", "Messages sent again since the start; 0 when nothing is lost."),
+    "link/resent": _m(
+        "messages",
+        "Messages sent again since the start: lost ones, and ones that are worked on for long.",
+    ),
     "link/duplicates": _m("messages", "Messages received twice and dropped since the start."),
     "link/lost": _m("messages", "Messages given up without an acknowledgement; must be 0."),
     "link/refused": _m("messages", "Frames that were no message or not allowed, since the start."),
@@ -211,7 +214,7 @@ METRICS: dict[str, Metric] = {
     "link/oldest_unacknowledged_s": _m("s", "Age of the oldest message not acknowledged yet."),
     "link/credit": _m("tasks", "Tasks that all generators together may hold."),
     "link/credit_used": _m("tasks", "Tasks that generators hold."),
-    "link/busy_s": _m("s", "Time all parts together spent in the link since they started."),
+    "link/busy_s": _m("s", "CPU time of all parts together in the link since they started."),
     "link/busy_share": _m("share", "The same since the step before, over the time of the step."),
     # Held-out evaluation.
     "eval/level/<level>/accuracy": _m(

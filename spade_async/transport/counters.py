@@ -41,8 +41,8 @@ class LinkCounters:
     bytes_in: int = 0
     bytes_out: int = 0
     busy_s: float = 0.0
-    """Seconds our thread spent in the link: packing, checking, sending, receiving. By the wall
-    clock, so what others took from the processor meanwhile is in it."""
+    """CPU seconds of our event loop in the link: packing, checking, sending, receiving. ZeroMQ's
+    own thread, which copies to and from the kernel and encrypts, is not in it."""
     frames_in: int = 0
     """What the socket gave us: received + duplicates + control + all refused, exactly."""
     control: int = 0

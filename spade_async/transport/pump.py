@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from threading import get_ident
-from time import perf_counter
+from time import thread_time
 
 import zmq
 
@@ -94,7 +94,7 @@ class Pump:
         self._is_scheduled = False
         if self._is_closed:
             return
-        start_s = perf_counter()
+        start_s = thread_time()
         self._flush()
         taken, most_bytes = 0, self._counters.bytes_in + _ROUND_BYTES
         while taken < _ROUND and self._counters.bytes_in < most_bytes:
@@ -109,7 +109,7 @@ class Pump:
         # Flushing and receiving can both swallow the edge of the descriptor; asking is exact.
         if int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self.wake()
-        self._counters.busy_s += perf_counter() - start_s
+        self._counters.busy_s += thread_time() - start_s
 
     def _take(self) -> list[Buffer]:
         """One message: ZeroMQ delivers all of its parts or none. Raises zmq.Again for none."""
