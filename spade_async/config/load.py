@@ -21,7 +21,7 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import ConfigError
 
-MAY_CHANGE_ON_RESUME = frozenset({"train.steps"})
+MAY_CHANGE_ON_RESUME = frozenset({"train.steps", "run.disk_budget", "run.alert_command"})
 """Dotted keys that do not belong to the identity of a run."""
 
 _OVERRIDE = "--set"

@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from spade_async.config.size import WORDS
+
 Origins = Mapping[str, str]
 """Dotted key -> where it was written, e.g. "configs/nano.toml" or "--set"."""
 
@@ -112,6 +114,8 @@ def allowed(field: FieldInfo) -> str:
     if section_of(field) is not None:
         return "a table of keys"
     kind = _kind(field.annotation)
+    if "parse_size" in str(field.metadata) + str(field.annotation):
+        kind = WORDS
     limits: list[str] = []
     for rule in _rules(field):
         for name, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):

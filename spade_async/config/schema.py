@@ -14,6 +14,7 @@ from spade_async.config import link_address
 from spade_async.config.correction import CorrectionConfig, correction_problem
 from spade_async.config.scripted import ScriptedConfig
 from spade_async.config.section import Section, Share
+from spade_async.config.size import Size
 from spade_async.config.supervisor import SupervisorConfig
 
 SCRIPTED_DOMAIN = "spade_async.engine.scripted_domain"
@@ -30,6 +31,8 @@ class RunConfig(Section):
     alert_command: str | tuple[str, ...] = ""
     """Run for every alert with its JSON on stdin: a shell string or an argument list. At most 10 s,
     one at a time; see docs/guard.md."""
+    disk_budget: Size | None = Field(None, ge=1_000_000)
+    """Most bytes of the run folder ("2GB"); what goes first is in docs/guard.md. None: no limit."""
 
 
 class DomainConfig(Section):

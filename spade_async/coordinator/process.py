@@ -20,6 +20,7 @@ from spade_async.config.load import flatten
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.batch import BatchLoop, Plan
+from spade_async.coordinator.budget import BudgetKeeper
 from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.cutter import Cutter
@@ -98,6 +99,9 @@ class Coordinator:
         self._state = "starting"
         self._status_s = 0.0
         self._stop_s: float | None = None
+        self._budget = BudgetKeeper(
+            self.core, self._publisher, self._tensorboard, self._resumed.learner["checkpoint"]
+        )
         self._disk = DiskPause(self.core, lambda: self._write_status(force=True))
         self._held: list[Received] = []
         """What came while there was no room on the disk, in order."""
@@ -293,6 +297,7 @@ class Coordinator:
             return
         self._in_training = None
         self._steps.finish(report, plan)
+        self._budget.after_step(report.checkpoint)
         cause = self._steps.nonfinite_stop(report)
         if cause is not None:
             self._fail(cause, kind="nonfinite_stop")

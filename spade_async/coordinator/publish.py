@@ -91,6 +91,14 @@ class Publisher:
         }
 
     @property
+    def oldest_in_use(self) -> int | None:
+        """Oldest packed version that a generator may be reading; None when that is not known."""
+        loaded = [*self._loaded.values()]
+        if self._sent is None or not loaded or None in loaded:
+            return None
+        return min(version for version in loaded if version is not None)
+
+    @property
     def is_evaluating(self) -> bool:
         """Whether an evaluation is due or running."""
         return self._evaluate is not None or self._evaluation.running is not None

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spade_async.disk.manifest import write_manifest
@@ -112,7 +112,9 @@ def _discard(root: Path, name: str) -> None:
         return
     hidden = root / f".old-{name}"
     shutil.rmtree(hidden, ignore_errors=True)
-    os.rename(root / name, hidden)
+    # The coordinator removes as well, for run.disk_budget: what is gone is gone.
+    with suppress(FileNotFoundError):
+        os.rename(root / name, hidden)
     shutil.rmtree(hidden, ignore_errors=True)
 
 

@@ -173,7 +173,7 @@ class ScriptedLearner:
         facts = {"schema": SCHEMA, "branch": version.branch, "step": version.step}
         what = f"writing checkpoint {name} to {root}"
         with boundary(WeightsError, what), committing(root, name) as folder:
-            write_weights(folder / "model.safetensors", version)
+            write_weights(folder / "model.safetensors", version, self._script.weights_bytes)
             (folder / STATE_FACTS).write_text(json.dumps(facts, indent=2) + "\n")
         self._retention.added(name)
         return name

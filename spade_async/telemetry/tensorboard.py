@@ -145,6 +145,11 @@ class EventWriter:
         """Put everything written so far on disk; what finds no room there is written later."""
         self._file.flush()
 
+    @property
+    def file_name(self) -> str:
+        """Name of the open event file."""
+        return self._file.path.name
+
     def flush_if_due(self) -> None:
         """Flush when the last one is `FLUSH_S` ago; call about once a second."""
         if not self._closed:
