@@ -7,6 +7,7 @@ and a commit, the ledger waits inside its transaction and makes it again (`Ledge
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from spade_async.coordinator.core import Core
 from spade_async.disk.ballast import Ballast
 from spade_async.disk.room import RETRY_S, free_bytes
+from spade_async.transport.hub import Received
+from spade_async.transport.messages import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +24,10 @@ LEAST_BYTES = 8 << 20
 """Free room below which nothing is taken: a turn writes less than this."""
 ENOUGH_BYTES = 12 << 20
 """Free room from which a paused run goes on."""
+
+
+MOST_HELD = 4096
+"""Messages kept in memory meanwhile."""
 
 
 class DiskPause:
@@ -39,6 +46,7 @@ class DiskPause:
         self._ballast = Ballast(self._root)
         self._ballast.load()
         self._since_s: float | None = None
+        self._held: list[Received] = []
         core.ledger.wait_on_full(self.wait_in_transaction)
 
     @property
@@ -74,6 +82,27 @@ class DiskPause:
             kind="disk_room",
         )
         return True
+
+    @property
+    def holds_enough(self) -> bool:
+        """Whether no more should be taken from the link: its credits hold the rest back."""
+        return len(self._held) >= MOST_HELD
+
+    async def hold(self, received: list[Received], heartbeat: Callable[[Heartbeat], None]) -> None:
+        """Keep what came, unacknowledged and in order; only who lives is heard."""
+        for item in received:
+            if isinstance(item.message, Heartbeat):
+                heartbeat(item.message)
+                item.ack()
+            else:
+                self._held.append(item)
+        if self.holds_enough:
+            await asyncio.sleep(RETRY_S)
+
+    def release(self) -> list[Received]:
+        """What was held, to be taken in before anything newer."""
+        held, self._held = self._held, []
+        return held
 
     def wait_in_transaction(self) -> None:
         """Block until there is room: a commit found none."""

@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 TURN_S = 0.05
 """Longest sleep of the loop when nothing arrives."""
 MOST_PER_TURN = 512
-MOST_HELD = 4096
-"""Messages kept in memory while the disk is full; then the link's credits hold the rest."""
 STATUS_S = 1.0
 LEARNER = "learner"
 
@@ -103,8 +101,6 @@ class Coordinator:
             self.core, self._publisher, self._tensorboard, self._resumed.learner["checkpoint"]
         )
         self._disk = DiskPause(self.core, lambda: self._write_status(force=True))
-        self._held: list[Received] = []
-        """What came while there was no room on the disk, in order."""
         self._cause: str | None = None
         """Why the run ends as failed."""
 
@@ -113,10 +109,10 @@ class Coordinator:
         while not self._is_over():
             received = await self._collect()
             if not self._disk.has_room():
-                await self._hold(received)
+                await self._disk.hold(received, self._watch.heartbeat)
+                self._write_status()
                 continue
-            received, self._held = [*self._held, *received], []
-            await self._commit(received)
+            await self._commit([*self._disk.release(), *received])
             await self._let_out()
             self._steps.show()
             is_idle = self._learner_ready and self._in_training is None
@@ -155,7 +151,7 @@ class Coordinator:
 
     async def _collect(self) -> list[Received]:
         received: list[Received] = []
-        if len(self._held) >= MOST_HELD:
+        if self._disk.holds_enough:
             return received
         try:
             received.append(await asyncio.wait_for(self._hub.receive(), TURN_S))
@@ -167,18 +163,6 @@ class Coordinator:
                 break
             received.append(more)
         return received
-
-    async def _hold(self, received: list[Received]) -> None:
-        """No room on the disk: hear who lives, and keep the rest as it came, unacknowledged."""
-        for item in received:
-            if isinstance(item.message, m.Heartbeat):
-                self._watch.heartbeat(item.message)
-                item.ack()
-            else:
-                self._held.append(item)
-        self._write_status()
-        if len(self._held) >= MOST_HELD:
-            await asyncio.sleep(TURN_S)
 
     async def _commit(self, received: list[Received]) -> None:
         """One transaction for all that arrived; a finished step has a durable one of its own."""
