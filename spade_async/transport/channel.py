@@ -135,7 +135,8 @@ class Channel:
     def tick(self, now_s: float) -> None:
         """Queue what is due to be sent again."""
         if self.outgoing:
-            # The pipe is full: repeating would only make the queue longer.
+            # The pipe is full: try again; repeating would only make the queue longer.
+            self._wake()
             return
         due = self._sent.due(now_s, _MOST_REPEATED)
         self.outgoing.extend(Outgoing(frames, is_reliable=True, is_first=False) for frames in due)

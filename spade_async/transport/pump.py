@@ -26,6 +26,7 @@ _ROUND_BYTES = 1 << 20
 _COPY_BYTES = 1 << 16
 """Smaller frames are copied out of ZeroMQ's memory; larger ones are read where they lie."""
 _TICK_S = 0.1
+_TICKS_PER_LOOK = 5
 
 
 class Pump:
@@ -55,6 +56,7 @@ class Pump:
         self._on_tick = on_tick
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
+        self._num_ticks = 0
         self._is_scheduled = False
         self._is_closed = False
         self._loop.add_reader(self._fd, self.wake)
@@ -88,7 +90,10 @@ class Pump:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(_TICK_S, self._tick)
         self._on_tick()
-        self.wake()
+        self._num_ticks += 1
+        if self._num_ticks % _TICKS_PER_LOOK == 0:
+            # The descriptor is a hint; should one ever be missed, this is how long it lasts.
+            self.wake()
 
     def _round(self) -> None:
         self._is_scheduled = False
