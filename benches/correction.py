@@ -21,7 +21,7 @@ def run(quick: bool, draw: Path | None = None) -> dict[str, Any]:
     from spade_async.grpo.correction import make_rule
 
     torch.set_num_threads(1)
-    num_seeds, steps = (2, 20) if quick else (24, 150)
+    num_seeds, steps = (2, 20) if quick else (12, 150)
     settings = {
         "bandit": Setting(1, 10, steps, groups=8, group_size=4, lr=4.0, noise=0.5, pull=0.5),
         "mdp": Setting(5, 3, steps, groups=8, group_size=4, lr=4.0, noise=0.5, pull=0.2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -184,3 +185,25 @@ def test_times_of_every_result_and_step_are_written_down(tmp_path: Path) -> None
 
 def _groups(tasks: list[TaskTime]) -> set[str]:
     return {task.group_id for task in tasks}
+
+
+def test_a_divergence_beyond_the_table_and_a_masked_step_are_told_by_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = ScriptedLearner._report
+    metrics = {"learner/kl_generator": 9.0, "learner/skipped": 1.0}
+    monkeypatch.setattr(
+        ScriptedLearner,
+        "_report",
+        lambda self, batch: dataclasses.replace(plain(self, batch), metrics=metrics),
+    )
+    run = Run(tmp_path / "run", small(train={"steps": 3}))
+    run.go()
+    alerts = [json.loads(line) for line in run.folder.alerts.read_text().splitlines()]
+    kinds = Counter(alert["kind"] for alert in alerts)
+    assert kinds["divergence"] == 1
+    assert kinds["update_skipped"] >= 1
+    (told,) = (alert for alert in alerts if alert["kind"] == "divergence")
+    assert told["text"].startswith("step 3: learner/kl_generator was above")
+    with LedgerReader.open(run.folder.ledger) as ledger:
+        assert ledger.get_state("counters")["updates_skipped"] == 3

@@ -13,6 +13,7 @@ from spade_async.grpo.advantage import group_advantages
 from spade_async.grpo.correction import MAX_LOG_RATIO, Terms, Tokens, make_rule
 from spade_async.grpo.correction.tokens import bounded_exp, ratio
 
+torch.set_num_threads(1)
 ALL = sorted(RULES)
 LARGEST = math.exp(MAX_LOG_RATIO)
 

@@ -14,6 +14,7 @@ from spade_async.grpo.correction.gepo import group_log_means
 from spade_async.grpo.correction.registry import RULE_TYPES
 from tests.support.correction_formulas import PAGE, Sequence_, names, read, value
 
+torch.set_num_threads(1)
 FORMULAS = read()
 CLIP = 0.2
 LENGTHS = [1, 3, 5, 2, 4, 1]

@@ -20,6 +20,7 @@ from spade_async.grpo.advantage import group_advantages
 from spade_async.grpo.correction import Rule, make_rule
 from tests.support.correction_formulas import Sequence_, names, read, value
 
+torch.set_num_threads(1)
 FORMULAS = read()
 CLIP = 0.2
 BASELINE = 0.3
