@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from spade_async.disk.room import is_full
 from spade_async.telemetry.alerts import Alert
 
 
@@ -57,14 +58,23 @@ ENDED_STATES = frozenset({"stopped", "failed", "finished"})
 
 
 def write_status(path: Path, status: RunStatus) -> None:
-    """Replace the status file atomically; a reader sees the old or the new one, whole."""
+    """Replace the status file atomically; a reader sees the old or the new one, whole.
+
+    On a full disk it is written over in place, which takes no room: a reader that comes in the
+    middle of that sees none.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    text = status.model_dump_json()
     try:
-        temporary.write_text(status.model_dump_json())
+        temporary.write_text(text)
         os.replace(temporary, path)
-    except OSError:
+    except OSError as cause:
         temporary.unlink(missing_ok=True)
-        raise
+        if not is_full(cause):
+            raise
+        with path.open("r+") as file:
+            file.write(text)
+            file.truncate()
 
 
 def read_status(path: Path) -> RunStatus | None:
