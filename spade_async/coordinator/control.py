@@ -13,8 +13,7 @@ from spade_async.coordinator.core import Core
 from spade_async.coordinator.inflight import InFlightController, RoleSeen, StepSeen
 from spade_async.coordinator.schedule import Take
 from spade_async.coordinator.watch import Watch
-from spade_async.transport.messages import StepReport
-from spade_async.types import Role
+from spade_async.types import Arm, Role
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +56,24 @@ class Control:
 
     def _clear(self) -> None:
         self._held: set[Role] = set()
-        self._sequence_s = 0.0
+        self._queued: int | None = None
+        """Fewest plays that waited for a generator at any time."""
+        self._sequence_s = self._waited_s = 0.0
         self._since_s = self._turn_s = time.monotonic()
 
-    def turn(self) -> None:
-        """Look at the schedule and the dispatcher; once per turn of the coordinator's loop."""
+    def turn(self, *, learner_waits: bool) -> None:
+        """Look at the schedule and the dispatcher; once per turn of the coordinator's loop.
+
+        Args:
+            learner_waits: the learner is idle and the schedule had no batch for it.
+        """
         now = time.monotonic()
-        self._sequence_s += self._core.dispatcher.num_sequences * (now - self._turn_s)
+        span = now - self._turn_s
+        self._sequence_s += self._core.dispatcher.num_sequences * span
+        self._waited_s += learner_waits * span
         self._turn_s = now
+        queued = self._core.dispatcher.num_plays_waiting
+        self._queued = queued if self._queued is None else min(self._queued, queued)
         self.holds_now = False
         if self._is_on and not self._core.dispatcher.num_waiting:
             # With tasks in the queue it is the generators that are slow, not the limit.
@@ -80,12 +89,12 @@ class Control:
             Role.DESIGNER: (len(take.designer), left["designer_ready"]),
         }
 
-    def step(self, report: StepReport) -> dict[str, float]:
+    def step(self) -> dict[str, float]:
         """A learner step is done: choose anew. Gives the metrics."""
         span = max(time.monotonic() - self._since_s, 1e-9)
         in_flight = self._sequence_s / span
         if self._is_on and self._taken is not None:
-            self._choose(report, self._taken, in_flight)
+            self._choose(self._taken, self._waited_s / span, in_flight)
         else:
             self.news = None
         self._taken = None
@@ -105,18 +114,21 @@ class Control:
         return self._core.config.generator.count
 
     def _choose(
-        self, report: StepReport, taken: dict[Role, tuple[int, int]], in_flight: float
+        self, taken: dict[Role, tuple[int, int]], waited_share: float, in_flight: float
     ) -> None:
         core, load = self._core, self._watch.engine_load
-        spent = report.busy_s + report.wait_s
+        # A designed environment has a play in either arm.
+        queued = {Role.AGENT: (self._queued or 0) // len(Arm)}
         roles = {
-            role: RoleSeen(taken=num, left=left, held=role in self._held)
+            role: RoleSeen(
+                taken=num, left=left, held=role in self._held, queued=queued.get(role, 0)
+            )
             for role, (num, left) in taken.items()
         }
         before = self._controller.limits
         limits = self._controller.step(
             StepSeen(
-                learner_idle_share=report.wait_s / spent if spent > 0 else None,
+                learner_idle_share=waited_share,
                 agent=roles[Role.AGENT],
                 designer=roles[Role.DESIGNER],
                 active=None if load is None else load.active,

@@ -112,6 +112,11 @@ class Dispatcher:
         return len(self._queue)
 
     @property
+    def num_plays_waiting(self) -> int:
+        """Plays nobody works on."""
+        return sum(place[0] == PLAY for place, _, _ in self._queue)
+
+    @property
     def num_idle_credit(self) -> int:
         """Tasks that generators could hold on top, while none is queued."""
         if self._queue:

@@ -5,8 +5,9 @@ the schedule could admit, never below a step's quota, and at least one task alwa
 the bound nor progress depends on anything here.
 
 **Groups, per role.** By Little's law the mean age of what is trained is outstanding groups / quota.
-What lies ready behind every take does not make the learner faster, only older, so it is taken off
-the limit; a learner that waits while the limit is what keeps groups out gets more, up to the bound.
+What lies ready behind every take, or waits for a generator all the time, makes nothing faster, only
+older, so it is taken off the limit; a learner that waits while the limit is what keeps groups out
+gets more, up to the bound.
 
 **Sequences.** One decode step of n sequences takes a + b n seconds, so n / (a + b n) tokens per
 second come out of an engine; beyond what saturates it, more sequences only make each of them
@@ -47,7 +48,9 @@ class RoleSeen:
     left: int
     """Groups that were ready and not taken at its take."""
     held: bool
-    """Whether the limit alone kept a group out since the step before."""
+    """Whether the limit alone kept a group out since the step before, with generators free."""
+    queued: int = 0
+    """Groups that waited for a generator all through the step: the fewest at any time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class StepSeen:
     """What was measured over one learner step; None where nothing was."""
 
     learner_idle_share: float | None
+    """Part of the step in which the learner waited for groups (not for messages or disks)."""
     agent: RoleSeen
     designer: RoleSeen
     active: float | None
@@ -138,6 +142,7 @@ class _Groups:
         self._most = most
         self._limit = most
         self._left: deque[int] = deque(maxlen=3)
+        self._queued: deque[int] = deque(maxlen=3)
         self._shortage = 0.0
         self.reason = ""
 
@@ -145,13 +150,20 @@ class _Groups:
         """The limit after one step; `hurry` in [0, 1] makes it grow faster."""
         before = self._limit
         self._left.append(seen.left)
+        self._queued.append(seen.queued)
         self._shortage += _SMOOTH * (short - self._shortage)
         spare = min(self._left) - math.ceil(SPARE * self.quota)
+        surplus = min(self._queued) - math.ceil(SPARE * self.quota / 2)
         if short and seen.held:
             grown = before + math.ceil(max(self.quota / 4, before * hurry))
             self._limit = min(grown, self._most)
             self._left.clear()
+            self._queued.clear()
             why = f"were held back while the step went short, limit {before} -> {self._limit}"
+        elif surplus > 0 and len(self._queued) == self._queued.maxlen:
+            self._limit = max(before - math.ceil(surplus / 2), self.quota)
+            self._queued.clear()
+            why = f"always waited for a generator, limit {before} -> {self._limit}"
         elif spare > 0 and len(self._left) == self._left.maxlen and self._shortage < CALM:
             self._limit = max(before - math.ceil(spare / 2), self.quota)
             self._left.clear()

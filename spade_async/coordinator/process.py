@@ -301,7 +301,8 @@ class Coordinator:
                 core.save_state()
         await self._publisher.pump()
         await core.dispatcher.pump()
-        self._control.turn()
+        waits = self._learner_ready and self._in_training is None and self._wait is not None
+        self._control.turn(learner_waits=waits)
         is_held = self._learner_ready and core.dispatcher.num_idle_credit > 0
         self._watch.bound_holds(is_held and not self._control.holds_now)
         await self._train()

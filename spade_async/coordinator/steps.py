@@ -203,7 +203,7 @@ class StepLoop:
         core = self._core
         now = time.monotonic()
         found: dict[str, float | None] = {**self._watch.step(), **core.window.flush()}
-        found |= self._control.step(report)
+        found |= self._control.step()
         found |= report.metrics
         nonfinite = core.counters["nonfinite_updates"] + (not report.applied)
         found["learner/nonfinite"] = float(nonfinite)

@@ -98,6 +98,7 @@ class _Model:
         self.since = self.now
         self.agents_left = self.designs_left = 0
         self.held: set[Role] = set()
+        self.queued: int | None = None
 
     # -- coordinator
 
@@ -118,12 +119,15 @@ class _Model:
                 self.submit(Task(name, None, [self.length()]), 1)
         while schedule.can_admit_pool():
             self.open(None, lambda _, play: schedule.admit_pool(play))
-        self.held |= schedule.held_by_limit()
         while self.queue and len(self.running) < self.limit:
             _, _, task = heapq.heappop(self.queue)
             for length in task.lengths:
                 self.order += 1
                 heapq.heappush(self.running, (self.work + length, self.order, task))
+        plays = sum(kind == 0 for kind, _, _ in self.queue)
+        self.queued = plays if self.queued is None else min(plays, self.queued)
+        if not self.queue:
+            self.held |= schedule.held_by_limit()
         if self.learning is None:
             take = schedule.take()
             if isinstance(take, Take):
@@ -238,7 +242,10 @@ class _Model:
         return StepSeen(
             learner_idle_share=self.waited / span,
             agent=RoleSeen(
-                taken=len(self.taken.agent), left=self.agents_left, held=Role.AGENT in self.held
+                taken=len(self.taken.agent),
+                left=self.agents_left,
+                held=Role.AGENT in self.held,
+                queued=(self.queued or 0) // 2,
             ),
             designer=RoleSeen(
                 taken=len(self.taken.designer),

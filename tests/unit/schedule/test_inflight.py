@@ -1,5 +1,7 @@
 """The in-flight controller: its rules one by one, its range, and how near the best it comes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,19 @@ def test_nothing_is_taken_off_while_the_learner_waits():
     for _ in range(20):
         it.step(seen(idle=0.3, agent=(8, 20, False)))
     assert it.limits.agents == 40
+
+
+def test_what_always_waits_for_a_generator_is_taken_off_also_while_the_learner_waits():
+    it = controller()
+    busy = replace(seen(idle=0.5), agent=RoleSeen(taken=8, left=0, held=False, queued=12))
+    for _ in range(2):
+        assert it.step(busy).agents == 40
+    # 12 wait at any time, of which a quarter of a quota (2) may: 10 to spare.
+    assert it.step(busy).agents == 35
+    assert "always waited for a generator, limit 40 -> 35" in it.limits.reason
+    for _ in range(100):
+        it.step(busy)
+    assert it.limits.agents == 8
 
 
 def test_designs_grow_when_a_step_goes_short_of_them():
