@@ -90,13 +90,11 @@ class Coordinator:
         self._waiting_generators: list[str] = []
         self._in_training: Plan | None = None
         self._learner_ready = False
-        """The learner has published what it starts from."""
         self._learner_lives = True
         self._learner_said_hello = False
         self._has_asked = False
         self._state = "starting"
         self._status_s = 0.0
-        self._stop_s: float | None = None
         self._budget = BudgetKeeper(
             self.core, self._publisher, self._tensorboard, self._resumed.learner["checkpoint"]
         )
@@ -128,7 +126,6 @@ class Coordinator:
             log.info("stop asked for: the step in training is finished first")
         self.core.is_stopping = True
         self._state = "stopping"
-        self._stop_s = time.monotonic()
 
     def _fail(self, cause: str, *, kind: str) -> None:
         """End the run in order, with this cause: what is done is saved, `--resume` goes on."""
@@ -220,7 +217,6 @@ class Coordinator:
 
     async def _hello(self, peer: str, hello: m.Hello) -> None:
         if peer in self._pids:
-            # Its death may not have been told yet.
             self.lives.back(peer)
         self._pids[peer] = hello.pid
         if hello.schema != m.SCHEMA:
@@ -357,9 +353,10 @@ class Coordinator:
         if not force and now - self._status_s < STATUS_S:
             return
         self._status_s = now
+        self._watch.hangs.wait_for_us(self._waiting_generators)
         status = self._watch.status(self._state, self._steps.newest, self._pids)
         if self._disk.is_paused:
-            status.limited_by = self._disk.waits_for
+            status.limited_by, status.hung = self._disk.waits_for, []
         self._tensorboard.flush_if_due()
         self.core.alerts.write()
         try:

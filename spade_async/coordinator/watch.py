@@ -9,10 +9,11 @@ import time
 from dataclasses import dataclass
 
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.hangs import Hangs
 from spade_async.coordinator.jail_totals import JailTotals
 from spade_async.telemetry.limits import LimitFactors, limiting
 from spade_async.telemetry.silence import Silence, sentence
-from spade_async.telemetry.status import ProcessStatus, RunStatus
+from spade_async.telemetry.status import HungPart, ProcessStatus, RunStatus
 from spade_async.transport.messages import Heartbeat
 
 
@@ -50,6 +51,12 @@ class Watch:
         self._jail = JailTotals()
         generators = [f"gen-{i}" for i in range(core.config.generator.count)]
         self._silence = Silence([*generators, "learner"])
+        self.hangs = Hangs(
+            core.config.supervisor,
+            [*generators, "learner"],
+            longest_call_s=core.config.sandbox.wall_s_per_call,
+        )
+        self._told_hangs: set[str] = set()
         self._dead: dict[str, str] = {}
         self.failure: str | None = None
 
@@ -60,6 +67,7 @@ class Watch:
         self._beats[beat.name] = beat
         self._tell_of_room(beat, before)
         self._silence.heard(beat.name)
+        self.hangs.beat(beat.name, beat.state, beat.progress)
         is_jailed = not config.is_scripted or config.scripted.jail
         if is_jailed and beat.metrics.get("jail_full") == 0.0 and not self._told_level:
             self._told_level = True
@@ -96,12 +104,14 @@ class Watch:
         self._beats.pop(name, None)
         self._at_step.pop(name, None)
         self._silence.expect(name)
+        self.hangs.died(name)
         self._dead[name] = then
 
     def back(self, name: str) -> None:
         """It is there again."""
         self.died(name, "")
         del self._dead[name]
+        self.hangs.expect(name)
         if (self.failure or "").startswith(f"{name}: "):
             self.failure = None
 
@@ -187,6 +197,17 @@ class Watch:
         waiting = [b.metrics["jail_waiting"] for b in beats if "jail_waiting" in b.metrics]
         return sum(waiting) if waiting else None
 
+    def _hung(self, pids: dict[str, int]) -> list[HungPart]:
+        """Parts that hang now; each is told once until it moves again."""
+        found = self.hangs.found()
+        for hung in found:
+            hung.pid = pids.get(hung.name)
+            if hung.name not in self._told_hangs:
+                text = f"{hung.name} hangs ({hung.state}) for {hung.seconds:.0f} s"
+                self._core.alert(text, kind="part_hangs")
+        self._told_hangs = {hung.name for hung in found}
+        return found
+
     def status(self, state: str, metrics: dict[str, float], pids: dict[str, int]) -> RunStatus:
         """The record that display and `status` show."""
         core = self._core
@@ -215,6 +236,8 @@ class Watch:
             processes=processes,
             episodes_per_hour=core.window.episodes_per_hour(),
             oldest_wait_seconds=None if oldest is None else oldest[1],
+            oldest_item=_item(oldest, core.waits_for),
+            hung=self._hung(pids),
             limited_by=sentence(silent) or self.limited_by(),
             alerts=list(core.alerts.recent)[-20:],
             metrics=metrics,
@@ -222,3 +245,9 @@ class Watch:
             failure=self.failure,
             is_scripted=core.config.is_scripted,
         )
+
+
+def _item(oldest: tuple[str, float] | None, waits_for: str) -> str:
+    out = "" if oldest is None else f"task {oldest[0]}, out for {oldest[1]:.0f} s"
+    step = f"the next step waits for {waits_for}" if waits_for else ""
+    return "; ".join(filter(None, (out, step)))

@@ -60,7 +60,9 @@ class Vitals:
             metrics["jail_p50_s"] = _quantile(self._latencies, 0.50)
             metrics["jail_p99_s"] = _quantile(self._latencies, 0.99)
         if self.state in ("idle", "working"):
-            self.state = "working" if counters.running else "idle"
+            # Held back until newer weights come: it waits for others, and need not move.
+            is_working = len(counters.running) > context.gate.num_waiting
+            self.state = "working" if is_working else "idle"
             self.waits_for = _waits_for(context, engine)
         self._metrics = metrics
         self._progress = int(

@@ -28,7 +28,7 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
     a log line, so it is taken when there is one.
     """
     advice = f"see {part.log}; go on with --resume --run-dir {run_dir}"
-    if _is_full(run_dir):
+    if is_full(run_dir):
         # What the part said may not even have reached its log.
         advice = f"the disk of {run_dir} is full: free some space; {advice}"
     if status is not None and status.state == "failed" and status.failure:
@@ -67,7 +67,8 @@ def _reason(part: Part, status: RunStatus | None) -> str | None:
     return _last_words(part.name, status) or last_error(part.log, part.log_start)
 
 
-def _is_full(folder: Path) -> bool:
+def is_full(folder: Path) -> bool:
+    """Whether next to nothing can be written there."""
     try:
         return shutil.disk_usage(folder).free < _FULL_BYTES
     except OSError:

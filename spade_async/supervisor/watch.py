@@ -1,8 +1,9 @@
 """Watch the parts of a run until it ends: by itself, by a request to stop, or by a death.
 
 Death comes from pidfds, exactly. A generator or learner that dies is named, told to the coordinator
-and started again (`restarts.py`); a coordinator that dies ends the run. What a hang is, the
-coordinator decides; here only exits count.
+and started again (`restarts.py`); a coordinator that dies ends the run. Which part hangs, the
+coordinator says in its status, and of itself by a status that stays the same: it is reported, then
+killed and treated as dead. Wall clocks decide nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.supervisor import SupervisorConfig
 from spade_async.coordinator.news import News
 from spade_async.errors import EXIT_REFUSED
-from spade_async.supervisor.death import cause, death_line, short_line
+from spade_async.supervisor.death import cause, death_line, is_full, short_line
+from spade_async.supervisor.hang_report import hang_line, write_hang_report
 from spade_async.supervisor.parts import Part, kill_all, stop_all, wait_for
 from spade_async.supervisor.processes import reap_adopted
 from spade_async.supervisor.restarts import Restarts
 from spade_async.supervisor.signals import Interrupts
-from spade_async.telemetry.status import RunStatus, read_status
+from spade_async.telemetry.status import HungPart, RunStatus, read_status
 
 TICK_S = 0.5
+_OWN_PAUSE_S = 5.0
+"""A turn that took longer was a pause of ours."""
 EARLY_EXIT_GRACE_S = 4.0
 """A part may leave with 0 this long before the coordinator's status says that the run stops."""
 LEAVE_S = 5.0
@@ -90,6 +94,13 @@ class Watcher:
         self._due_s: dict[str, float] = {}
         """Part -> monotonic second of its restart."""
         self._selector = selectors.DefaultSelector()
+        self._config = config
+        self._reported: dict[str, int] = {}
+        """Part -> pid whose hang was reported; forgotten when it moves again."""
+        self._hung_causes: dict[int, str] = {}
+        self._word: tuple[float, float] = (0.0, time.monotonic())
+        """The coordinator's newest status, by its stamp, and when we first saw it."""
+        self._turn_s = time.monotonic()
 
     @property
     def parts(self) -> list[Part]:
@@ -132,9 +143,60 @@ class Watcher:
         for part in self.parts:
             if end is None and not part.is_alive and part is not self._coordinator:
                 end = self._take_death(part, status)
+        if end is None:
+            end = self._look_for_hangs(status)
         if end is None and not self._is_stop_sent:
             self._start_due()
         return end
+
+    def _look_for_hangs(self, status: RunStatus | None) -> RunEnd | None:
+        """Report each hang once, then do what `supervisor.on_hang` says."""
+        hung = self._coordinator_hangs(status) or ([] if status is None else status.hung)
+        living = {part.name: part for part in self.parts if part.is_alive}
+        # A status may speak of a part that is dead by now, or of the one before.
+        hung = [h for h in hung if h.name in living and h.pid in (None, living[h.name].pid)]
+        self._reported = {h.name: self._reported.get(h.name, 0) for h in hung}
+        news = [h for h in hung if self._reported[h.name] != living[h.name].pid]
+        if not news:
+            return None
+        pids = {name: part.pid for name, part in living.items()}
+        report = write_hang_report(self._folder, hung, status, pids)
+        for h in news:
+            self._reported[h.name] = pids[h.name]
+            self._say(f"{hang_line(h)}; see {report}")
+        if self._config.on_hang == "report":
+            return None
+        first = news[0]
+        if self._config.on_hang == "stop" or first.name == "coordinator":
+            if first.name == "coordinator":
+                self._coordinator.kill_group()
+            advice = f"see {report}; go on with --resume --run-dir {self._folder.root}"
+            return RunEnd("failed", f"{hang_line(first)}; {advice}")
+        for h in news:
+            kind = "learner" if h.name == "learner" else "generator"
+            self._hung_causes[pids[h.name]] = f"{kind} hangs in state {h.state}"
+            living[h.name].kill_group()
+        return None
+
+    def _coordinator_hangs(self, status: RunStatus | None) -> list[HungPart]:
+        """The coordinator cannot say that it hangs: its status stays the same."""
+        now_s = time.monotonic()
+        stamp, since_s = self._word
+        paused_s, self._turn_s = now_s - self._turn_s, now_s
+        if paused_s > _OWN_PAUSE_S:
+            # It was us who stood still.
+            since_s += paused_s
+        newest = 0.0 if status is None else status.updated_unix_s
+        if newest != stamp or is_full(self._folder.root):
+            since_s = now_s
+        self._word = (newest, since_s)
+        is_starting = status is None or status.state == "starting"
+        limit_s = self._config.starting_s if is_starting else self._config.silent_s
+        if now_s - since_s <= limit_s or not self._coordinator.is_alive:
+            return []
+        state = "starting" if is_starting else "silent"
+        seconds = now_s - since_s
+        return [HungPart(name="coordinator", state=state, seconds=seconds, limit_s=limit_s)]
 
     def _pause_s(self) -> float:
         due_s = min(self._due_s.values(), default=float("inf")) - time.monotonic()
@@ -169,7 +231,7 @@ class Watcher:
         if part.returncode == 0 and time.monotonic() - part.died_s < EARLY_EXIT_GRACE_S:
             return None
         self._judged.add(part.pid)
-        why = cause(part, status)
+        why = self._hung_causes.pop(part.pid, None) or cause(part, status)
         pause_s = None if part.returncode == EXIT_REFUSED else self._restarts.died(why)
         self._tell(part, status, pause_s)
         if pause_s is None:

@@ -22,6 +22,18 @@ class ProcessStatus(BaseModel):
     oldest_wait_s: float = 0.0
 
 
+class HungPart(BaseModel):
+    """A part that lives and makes no progress."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    pid: int | None = None
+    state: str
+    """The state it stands still in, "silent", or "stalled" when all parts do."""
+    seconds: float
+    limit_s: float
+
+
 class RunStatus(BaseModel):
     """Everything the live display shows; unknown numbers are None."""
 
@@ -34,6 +46,10 @@ class RunStatus(BaseModel):
     processes: list[ProcessStatus] = Field(default_factory=list)
     episodes_per_hour: float | None = None
     oldest_wait_seconds: float | None = None
+    oldest_item: str = ""
+    """The task that has been out longest and what the next step waits for, by name."""
+    hung: list[HungPart] = Field(default_factory=list)
+    """Parts that hang now; the supervisor acts on them."""
     limited_by: str = ""
     """One sentence: what limits this run now and the knob to turn."""
     alerts: list[Alert] = Field(default_factory=list)

@@ -1,0 +1,106 @@
+"""kill -9 at seeded random instants over every process of a run, resumed where it has to be.
+
+Eight kills by default; ``CHAOS_KILLS=100 pytest tests/integration/test_chaos.py`` is the long one,
+``CHAOS_SEED`` another draw, ``CHAOS_NANO=1`` the same with the nano model and the jail.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from spade_async.types import PolicyVersion
+from tests.support.whole_run import END_LIMIT_S, START_LIMIT_S, WholeRun, whole_run
+
+KILLS = int(os.environ.get("CHAOS_KILLS", "8"))
+SEED = int(os.environ.get("CHAOS_SEED", "20261130"))
+NANO = os.environ.get("CHAOS_NANO") == "1"
+RESTART_LIMIT_S = 60.0
+
+
+def victim(run: WholeRun, draw: random.Random) -> tuple[str, int] | None:
+    """Name and pid of a process to kill: a named part, the supervisor, or one of the jail's."""
+    assert run.process is not None
+    parts = {name: run.pid(name) for name in run.info().get("processes", {})}
+    named = [*parts.items(), ("supervisor", run.process.pid)]
+    below = sorted(set(run.living()) - {pid for _, pid in named})
+    # Some kills hit the crowd below the generators, most hit somebody with a name.
+    if below and draw.random() < 0.2:
+        return "below", draw.choice(below)
+    return draw.choice(named)
+
+
+def kill_one(run: WholeRun, draw: random.Random, killed: Counter[str]) -> None:
+    """Wait a random while, kill, and see to it that the run goes on."""
+    if run.process is None or run.process.poll() is not None:
+        run.start()
+        pid = run.process.pid if run.process is not None else 0
+        run.wait(lambda: run.info().get("supervisor_pid") == pid, START_LIMIT_S, "the folder")
+        run.wait(lambda: len(run.info()["processes"]) > 2, START_LIMIT_S, "its parts")
+    # The wait reaches into the start of the parts as well as into many steps.
+    time.sleep(draw.uniform(0.0, 4.0))
+    name, pid = victim(run, draw)
+    run.kill(pid)
+    killed[name] += 1
+    if name in ("supervisor", "coordinator"):
+        run.end(END_LIMIT_S)
+        return
+    if name != "below":
+        # The next kill may come before it is back; a run that ends instead has said why.
+        time.sleep(draw.uniform(0.0, 2.0))
+
+
+@pytest.mark.timeout(60 + 60 * KILLS)
+def test_kills_at_random_instants_lose_nothing_and_train_nothing_twice(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    draw = random.Random(SEED)
+    model = request.getfixturevalue("nano_model") if NANO else None
+    # Deaths without a step between are the point here, not a reason to end.
+    values = {"train__steps": 100_000, "supervisor__max_deaths": 1000, "generator__count": 2}
+    values |= {"supervisor__backoff_max_s": 1.0, "eval__every": 20, "checkpoint__every": 1}
+    killed: Counter[str] = Counter()
+    with whole_run(tmp_path / "run", model, **values) as run:
+        for _ in range(KILLS):
+            kill_one(run, draw, killed)
+        if run.process is not None and run.process.poll() is None:
+            before = run.num_steps()
+            run.wait(lambda: run.num_steps() > before, RESTART_LIMIT_S, "a step after the last")
+            run.kill_all()
+            run.end(END_LIMIT_S)
+        run.values["train.steps"] = run.num_steps() + 3
+        run.finish(2 * START_LIMIT_S)
+        print(f"killed {dict(killed)}, {run.num_steps()} steps")
+        check(run)
+
+
+def check(run: WholeRun) -> None:
+    """The promises, from the report and again from the rows themselves."""
+    figures = run.report()
+    keys = ("samples_lost", "samples_trained_twice", "samples_over_bound", "lost_to_rollback")
+    assert {key: figures[key] for key in keys} == dict.fromkeys(keys, 0)
+    trained = Counter(
+        row[0]
+        for row in run.query(
+            "SELECT sample_id FROM batch_samples JOIN batches USING (ordinal)"
+            " WHERE state = 'consumed'"
+        )
+    )
+    assert set(trained.values()) == {1}
+    steps = [row[0] for row in run.query("SELECT step FROM batches WHERE state = 'consumed'")]
+    assert sorted(steps) == list(range(1, run.values["train.steps"] + 1))
+    versions = [PolicyVersion.unpack(row[0]) for row in run.query("SELECT packed FROM versions")]
+    assert len(set(versions)) == len(versions)
+    events = EventAccumulator(str(run.folder.tensorboard), size_guidance={"scalars": 0})
+    events.Reload()
+    for tag in events.Tags()["scalars"]:
+        axis = [event.step for event in events.Scalars(tag)]
+        assert axis == sorted(set(axis)), tag
+    whole = [event.step for event in events.Scalars("learner/loss")]
+    assert whole == list(range(1, run.values["train.steps"] + 1))
