@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from spade_async.config.problems import unknown_keys, value_problem
+from spade_async.config.problems import type_problems, unknown_keys, value_problem
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import ConfigError
@@ -186,6 +186,9 @@ def _lay_over(
 
 
 def _checked(data: dict[str, Any], origins: dict[str, str]) -> Config:
+    problems = type_problems(Config, data, origins)
+    if problems:
+        raise ConfigError("\n".join(problems))
     try:
         return Config.model_validate(data)
     except ValidationError as invalid:

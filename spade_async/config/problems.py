@@ -70,6 +70,32 @@ def _unknown(
             yield from _unknown(section, value, where, f"{prefix}{key}.")
 
 
+def type_problems(
+    model: type[BaseModel], data: Mapping[str, Any], origins: Origins, prefix: str = ""
+) -> list[str]:
+    """One sentence per value that would be read as something else: true as 1, "yes" as true."""
+    found: list[str] = []
+    for key, field in fields_by_key(model).items():
+        value, dotted = data.get(key), f"{prefix}{key}"
+        section = section_of(field)
+        if section is not None:
+            if isinstance(value, Mapping):
+                found += type_problems(section, value, origins, f"{dotted}.")
+            continue
+        kinds = typing.get_args(field.annotation) or (field.annotation,)
+        if not set(kinds) <= {int, float, bool, type(None)} or _is_read_by_us(field):
+            continue
+        is_switch = bool in kinds
+        if isinstance(value, str) or (value is not None and isinstance(value, bool) != is_switch):
+            found.append(f"{dotted}={value!r}: must be {allowed(field)}{_origin(dotted, origins)}")
+    return found
+
+
+def _is_read_by_us(field: FieldInfo) -> bool:
+    """Whether a function of ours makes the value of what is written, e.g. of "2GB"."""
+    return any(callable(getattr(rule, "func", None)) for rule in field.metadata)
+
+
 def value_problem(model: type[BaseModel], error: ErrorDetails, origins: Origins) -> str:
     """One sentence for one pydantic error: key, value, what is allowed, where it was written."""
     location = [str(part) for part in error["loc"]]
@@ -122,6 +148,8 @@ def allowed(field: FieldInfo) -> str:
             bound = getattr(rule, name, None)
             if bound is not None:
                 limits.append(f"{sign} {bound}")
+        if getattr(rule, "min_length", None):
+            limits.append(f"with at least {rule.min_length}")
         pattern = getattr(rule, "pattern", None)
         if pattern is not None:
             limits.append(f"of the form {pattern}")

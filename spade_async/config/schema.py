@@ -11,6 +11,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from spade_async.config import link_address
+from spade_async.config.clashes import betas_problem, staleness_clash
 from spade_async.config.correction import CorrectionConfig, correction_problem
 from spade_async.config.scripted import ScriptedConfig
 from spade_async.config.section import Section, Share
@@ -74,7 +75,7 @@ class DesignerConfig(Section):
     """Quota (ceiling) of designer groups in one learner step."""
     temperature: float = Field(1.0, gt=0.0, le=4.0)
     max_new_tokens: int = Field(128, ge=8, le=65_536)
-    skills: tuple[str, ...] = ("Mathematical Reasoning",)
+    skills: tuple[str, ...] = Field(("Mathematical Reasoning",), min_length=1, max_length=1024)
     """Rotated over designer groups."""
     hint: Literal["environment", "self", "none"] = "environment"
     """Where the hint comes from: the program's own hint(), the policy, or nowhere."""
@@ -319,9 +320,13 @@ class Config(Section):
             raise ValueError(
                 f"agent.groups_per_step={self.agent.groups_per_step} leaves {places} places for "
                 f"designed environments, but one designer group needs "
-                f"designer.group_size={self.designer.group_size}: raise agent.groups_per_step to "
-                f"at least {self.designer.group_size + pool} or lower designer.group_size"
+                f"designer.group_size={self.designer.group_size}: raise agent.groups_per_step, "
+                f"lower designer.group_size or agent.pool_share={self.agent.pool_share} (which "
+                f"takes {pool} places)"
             )
+        clash = staleness_clash(self.async_) or betas_problem(self.learner.betas)
+        if clash is not None:
+            raise ValueError(clash)
         longest = max(self.designer.max_new_tokens, self.agent.max_new_tokens_per_turn)
         if longest >= self.model.max_context_tokens:
             raise ValueError(
