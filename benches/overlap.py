@@ -3,12 +3,14 @@
 `delay_bound`: delays of generator and learner are drawn and slept, so that cores do not matter; the
 learner takes as long per step as the generator's slots do on average. The bounds are compared with
 bound 0 of the same code, over the same total of trained tokens, after a warm-up. `unlimited`: the
-same without a limit of length, where single requests take longer than the bound allows to wait.
+same without a limit of length, where single requests take longer than the bound allows to wait;
+its last row cuts, by name, what the learner has waited for as long as a step takes.
 `cpu_bound`: the nano model on these cores. Meaning of every figure: docs/bench_overlap.md.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from benches.scripted import figures, real
@@ -18,9 +20,9 @@ from benches.scripted.setting import NO_LIMIT, SLOTS, DelaySetting, warm_up_step
 AT_TOP = True
 """The figures are read by key (`delay_bound[4].rollouts_per_hour`)."""
 BOUNDS = (0, 1, 2, 4, 8)
-STEPS = 40
+STEPS = 30
 """Measured, about: until as many tokens are trained as in so many steps of bound 0."""
-EPISODE_S = 0.8
+EPISODE_S = 0.5
 _SPARE = 1.15
 """A bound may need more steps for the same tokens: a step takes what is ready."""
 
@@ -31,16 +33,17 @@ def run(quick: bool) -> dict[str, Any]:
         setting = DelaySetting(episode_s=0.1)
         return {
             "setting": _facts(setting),
-            "delay_bound": _compare(setting, (0, 2), 4),
+            "delay_bound": _compare([(0, setting), (2, setting)], 4),
             "unlimited": [],
             "cpu_bound": [],
         }
     setting = DelaySetting(episode_s=EPISODE_S)
     unlimited = DelaySetting(episode_s=EPISODE_S, limit=NO_LIMIT)
+    cutting = dataclasses.replace(unlimited, straggler_s=unlimited.generation_s)
     return {
         "setting": _facts(setting),
-        "delay_bound": _compare(setting, BOUNDS, STEPS),
-        "unlimited": _compare(unlimited, (0, 8), STEPS),
+        "delay_bound": _compare([(bound, setting) for bound in BOUNDS], STEPS),
+        "unlimited": _compare([(0, unlimited), (8, unlimited), (8, cutting)], STEPS),
         "cpu_bound": real.compare(BOUNDS),
     }
 
@@ -84,13 +87,11 @@ def _facts(setting: DelaySetting) -> dict[str, float]:
     }
 
 
-def _compare(
-    setting: DelaySetting, bounds: tuple[int, ...], num_steps: int
-) -> list[dict[str, Any]]:
-    """Rows of all bounds; the first must be 0, whose tokens the others have to train as well."""
+def _compare(runs: list[tuple[int, DelaySetting]], num_steps: int) -> list[dict[str, Any]]:
+    """Rows of all runs; the first has bound 0, whose tokens the others have to train as well."""
     rows: list[dict[str, Any]] = []
     tokens = 0.0
-    for bound in bounds:
+    for bound, setting in runs:
         warm_up = warm_up_steps(bound)
         # The last steps lie outside the window: tasks that hold a slot at its end must end too.
         steps = warm_up + round(num_steps * (_SPARE if bound else 1.0)) + 3
@@ -99,7 +100,7 @@ def _compare(
                 times = figures.read_steps(ran.folder)
                 tokens = figures.trained_tokens(times, warm_up, num_steps)
             found = figures.run_figures(ran.folder, warm_up, tokens)
-            row = _row(bound, found)
+            row = _row(bound, found) | {"straggler_s": setting.straggler_s}
             rows.append(row | {"cores_used": real.cores_used(ran), "load": ran.load})
     sync = rows[0]
     limit = figures.ceiling(

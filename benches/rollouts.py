@@ -31,7 +31,7 @@ _VALIDITY = 0.8
 
 def run(quick: bool) -> dict[str, Any]:
     """Both drivers, then the speed without waiting; `quick` plays a few short cycles."""
-    cycles, episode_s = (14, 0.1) if quick else (45, 1.6)
+    cycles, episode_s = (14, 0.1) if quick else (45, 0.8)
     return asyncio.run(_run(cycles, episode_s, quick))
 
 
