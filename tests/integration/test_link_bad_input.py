@@ -64,7 +64,7 @@ def test_keys_are_made_once_and_say_who_needs_what(tmp_path):
     assert "server.key is there already" in again.line()
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(420)  # the model is made here when no other test made it
 def test_a_run_over_tcp_with_keys_is_a_run_as_any_other(tmp_path, nano_model):
     assert spade("keys", tmp_path / "keys").code == 0
     with socket.socket() as free:
@@ -76,7 +76,7 @@ def test_a_run_over_tcp_with_keys_is_a_run_as_any_other(tmp_path, nano_model):
 
 
 def check(run: WholeRun) -> None:
-    run.finish()
+    run.finish(180.0)
     metrics = run.status().metrics
     for name in ("lost", "refused", "failed_handshakes", "duplicates"):
         assert metrics[f"link/{name}"] == 0.0, name
