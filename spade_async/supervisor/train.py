@@ -19,6 +19,7 @@ from spade_async.config.link_address import IPC
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.disk.room import is_full
 from spade_async.engine.scripted_weights import write_model_folder
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
@@ -202,7 +203,12 @@ def _run(
             listens=name == "coordinator",
         )
         info["processes"][name] = identity(part.pid)
-        run_folders.write_info(folder, info)
+        try:
+            run_folders.write_info(folder, info)
+        except OSError as cause:
+            # A restart while the disk is full: who runs matters to a later resume alone.
+            if not is_full(cause):
+                raise
         return part
 
     def tick() -> None:
