@@ -36,6 +36,8 @@ class AlertCommand:
         self._argv = ["/bin/sh", "-c", str(command)] if text else list(command)
         self._limit_s = limit_s
         self._waiting: queue.Queue[str | None] = queue.Queue()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
         self.num_failed = 0
         # Daemon: a command that hangs must not keep the process from leaving.
         self._thread = threading.Thread(target=self._work, name="alert-command", daemon=True)
@@ -50,12 +52,17 @@ class AlertCommand:
         self._waiting.put(line)
 
     def close(self, timeout_s: float) -> None:
-        """Let what is queued run, for so long."""
+        """Let what is queued run, for so long; then what still runs is killed."""
         self._waiting.put(None)
         self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._is_over = True
+            if (process := self._process) is not None:
+                _kill(process)
+            self._thread.join(1.0)
 
     def _work(self) -> None:
-        while (line := self._waiting.get()) is not None:
+        while (line := self._waiting.get()) is not None and not self._is_over:
             try:
                 self._run(line)
             except OSError as cause:
@@ -69,6 +76,7 @@ class AlertCommand:
             stderr=None,  # our log
             start_new_session=True,
         )
+        self._process = process
         deadline = time.monotonic() + self._limit_s
         try:
             _feed(process, (line + "\n").encode(), deadline)
@@ -79,13 +87,19 @@ class AlertCommand:
             if code != 0:
                 self._failed(f"ended with {code}")
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
+            self._process = None
             process.wait()
 
     def _failed(self, how: str) -> None:
         self.num_failed += 1
         log.error("run.alert_command %s %s", self._argv, how)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the command and what it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _feed(process: subprocess.Popen[bytes], data: bytes, deadline: float) -> None:

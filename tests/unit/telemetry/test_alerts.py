@@ -98,6 +98,7 @@ def test_a_command_that_hangs_is_killed_and_never_blocks(tmp_path: Path) -> None
         command.run("x" * 100_000)  # more than a pipe holds, and nobody reads it
     assert time.monotonic() - began < 1.0
     pid = int(wait_for(tmp_path / "pid"))
+    queued = command._waiting
     deadline = time.monotonic() + 20
     while command.num_failed == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -107,6 +108,11 @@ def test_a_command_that_hangs_is_killed_and_never_blocks(tmp_path: Path) -> None
     while (stat := Path(f"/proc/{pid}/stat")).exists() and " Z " not in stat.read_text():
         assert time.monotonic() < gone
         time.sleep(0.05)
+    assert queued.qsize() > 0, "some wait still"
+    command.close(0.1)
+    last = int(wait_for(tmp_path / "pid"))
+    assert not command._thread.is_alive()
+    assert not Path(f"/proc/{last}").exists() or " Z " in Path(f"/proc/{last}/stat").read_text()
 
 
 @pytest.mark.parametrize("command", ["exit 3", ["/no/such/program"]])
