@@ -290,14 +290,20 @@ def warn_if_network(path: Path) -> str | None:
 
     SQLite's locks and fsync promises do not hold there, so a kill may lose committed samples.
     """
-    kind = _file_system(path.resolve())
-    if kind not in _NETWORK_TYPES and not kind.startswith("fuse.s"):
+    kind = network_type(path)
+    if kind is None:
         return None
     _LOG.warning(
         "ledger %s is on a network file system (%s): commits may not survive a crash; "
         "keep the run folder on a local disk", path, kind,
     )  # fmt: skip
     return kind
+
+
+def network_type(path: Path) -> str | None:
+    """Type of the network file system that holds `path`, e.g. "nfs4"; None when it is local."""
+    kind = _file_system(path.resolve())
+    return kind if kind in _NETWORK_TYPES or kind.startswith("fuse.s") else None
 
 
 def _file_system(path: Path) -> str:

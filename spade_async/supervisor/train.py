@@ -23,9 +23,11 @@ from spade_async.disk.room import is_full
 from spade_async.engine.scripted_weights import write_model_folder
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
+from spade_async.ledger.connection import network_type
 from spade_async.simulate.startup import bound_lines
 from spade_async.supervisor import folder as run_folders
 from spade_async.supervisor.display import Display
+from spade_async.supervisor.finished import is_finished
 from spade_async.supervisor.info import identity, new_info, wait_for_old_parts
 from spade_async.supervisor.model import ModelProgress, check_model_folder, is_folder, make_model
 from spade_async.supervisor.parts import Lifeline, Part, PartCommand, kill_all, run_commands, spawn
@@ -115,6 +117,8 @@ def train(
         check_model_folder(Path(config.model.path))
     locked = run_folders.take(root, config, resume=resume)
     try:
+        if resume and is_finished(locked.folder, config):
+            return Outcome(RunEnd("finished", f"finished already; everything is in {root}"), root)
         with Interrupts() as interrupts:
             become_subreaper()
             end = _locked_run(config, locked, interrupts, display, commands_for)
@@ -148,6 +152,12 @@ def _locked_run(
         display.say(f"run folder {folder.root}")
         if config.is_scripted:
             display.say(SCRIPTED_NOTE)
+        network = network_type(folder.root)
+        if network is not None:
+            display.say(
+                f"{folder.root} is on a network file system ({network}), where a crash may lose "
+                "what was committed: put the run folder on a local disk"
+            )
         display.say(f"curves: tensorboard --logdir {folder.tensorboard}")
         for line in bound_lines(config):
             display.say(line)

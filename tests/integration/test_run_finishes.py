@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from spade_async.ledger import LedgerReader
 from spade_async.sandbox_policy import LEVELS
 from spade_async.types import PolicyVersion, Role
-from tests.support.whole_run import Ended, WholeRun, whole_run
+from tests.support.whole_run import START_LIMIT_S, Ended, WholeRun, whole_run
 
 NOTHING_WRONG = {
     "samples_lost": 0,
@@ -36,6 +37,21 @@ def test_train_passes_its_steps_through_all_processes(finished: tuple[WholeRun, 
     assert report["samples_trained"] > 0
     assert report["wall_seconds"] > 0
     assert [row["n"] for row in report["held_out"]] == [4, 4, 4, 4]
+
+
+def test_resume_of_a_finished_run_says_so_and_starts_nothing(
+    finished: tuple[WholeRun, Ended], tmp_path: Path
+) -> None:
+    run, _ = finished
+    root = tmp_path / "run"
+    shutil.copytree(run.root, root)
+    with whole_run(root, run.values["model.path"]) as again:
+        before = again.info()
+        ended = again.finish(START_LIMIT_S)
+        assert "finished already" in ended.out
+        assert "held-out accuracy, weights 0.0 -> 0.3" in ended.out
+        assert again.info() == before
+        assert again.query("SELECT MAX(packed >> 32) FROM versions") == [(0,)]
 
 
 def test_every_process_of_a_run_left_its_log_and_no_error(
