@@ -236,6 +236,7 @@ class Coordinator:
         if self._learner_ready:
             self._learner_ready = False
             self._in_training = None
+            self._steps.show()  # before steps are undone: what is shown later stays
             self.lives.fall_back(self._resumed)
         await self._hub.send(LEARNER, m.Welcome(resume=self._resumed.learner))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from spade_async.config.schema import Config
 from spade_async.coordinator.news import News, listen
@@ -140,6 +141,12 @@ def test_parts_that_die_at_any_delivery_cost_nothing_and_nothing_is_trained_twic
         # A learner that had begun comes back on a branch of its own each time.
         branches = {row.version.branch for row in rows}
         assert branches == set(range(len(branches)))
+    events = EventAccumulator(str(run.folder.tensorboard), size_guidance={"scalars": 0})
+    events.Reload()
+    for tag in events.Tags()["scalars"]:
+        axis = [event.step for event in events.Scalars(tag)]
+        assert axis == sorted(set(axis)), tag
+    assert [event.step for event in events.Scalars("learner/loss")] == list(range(1, 13))
     agent, _ = run.config.async_.bounds
     assert all(batch.staleness_max <= 2 * agent for batch in run.batches)
 
