@@ -58,6 +58,7 @@ class Publisher:
     def lose_generator(self, name: str) -> None:
         """It is dead: nothing is sent to it until it says hello again."""
         self._loaded.pop(name, None)
+        self._start_evaluation()
 
     def fall_back(self) -> None:
         """The newest steps were undone: what is to be scored of them is not scored any more."""
@@ -81,8 +82,10 @@ class Publisher:
             )
             self._evaluate = None
             self._evaluation.give_up()
+            # Not marked as sent: the others have yet to get them, with the next `pump`.
             published = self.newest
-        self._mark_sent(published)
+        else:
+            self._mark_sent(published)
         return {
             "version": published.version,
             "location": published.location,
@@ -183,10 +186,13 @@ class Publisher:
         if ordinal is not None:
             self._core.schedule.weights_loaded(ordinal)
             self._core.timings.loaded(ordinal)
-        if self._evaluate is not None and all(
-            v == self._evaluate.packed for v in self._loaded.values()
-        ):
-            self._evaluation.start(self._evaluate)
+        self._start_evaluation()
+
+    def _start_evaluation(self) -> None:
+        """Start what is due once every generator that lives has its version."""
+        due, loaded = self._evaluate, self._loaded.values()
+        if due is not None and loaded and all(version == due.packed for version in loaded):
+            self._evaluation.start(due)
             self._evaluate = None
 
 

@@ -140,3 +140,92 @@ def test_a_generator_that_loads_nothing_any_more_is_named_as_stale() -> None:
         ("stale_generator", f"gen-0 is stale: it has weights 0.1, {n} newer sets were sent")
         for n in (3, 4)
     ]
+
+
+class World:
+    """A publisher with an evaluation that is due at every step, and two generators."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[str] = []
+        self.started: list[PolicyVersion] = []
+        core = SimpleNamespace(
+            alert=lambda text, *, kind, action="": self.told.append(kind),
+            versions=SimpleNamespace(ordinal=lambda packed: None),
+            timings=SimpleNamespace(published=lambda ordinal: None),
+            ledger=SimpleNamespace(versions=list, evals=list),
+        )
+        self.evaluation = SimpleNamespace(
+            running=None,
+            is_due=lambda step: True,
+            start=self.started.append,
+            give_up=lambda: None,
+        )
+        self.hub = FakeHub({"gen-0": lambda _: [], "gen-1": lambda _: []}, 0)
+        self.publisher = Publisher(core, self.hub, self.evaluation)  # type: ignore[arg-type]
+
+    def announce(self, step: int) -> None:
+        location = self.folder / f"w{step}"
+        location.touch()
+        weights = m.WeightsPublished(version=step, location=str(location), digest=f"d{step}")
+        self.publisher.announce(weights)
+
+    def loaded(self, name: str, step: int) -> None:
+        message = m.WeightsLoaded(version=step, digest=f"d{step}", load_s=0.0, pause_s=0.0)
+        self.publisher.on_loaded(name, message)
+
+    def join(self, name: str) -> int:
+        self.publisher.add_generator(name)
+        return int(self.publisher.welcome()["version"])  # type: ignore[call-overload]
+
+    def sent(self) -> list[tuple[str, int]]:
+        return [(peer, message.version) for peer, message in self.hub.sent]  # type: ignore[attr-defined]
+
+
+def test_an_evaluation_does_not_wait_for_a_generator_that_is_dead(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.announce(0)
+    for name in ("gen-0", "gen-1"):
+        world.join(name)
+    world.loaded("gen-1", 0)
+    assert world.started == []
+    world.publisher.lose_generator("gen-0")
+    assert world.started == [PolicyVersion(0, 0)]
+
+
+def test_nothing_is_evaluated_while_no_generator_lives(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.announce(0)
+    world.join("gen-0")
+    world.publisher.lose_generator("gen-0")
+    assert world.started == []
+    assert world.join("gen-0") == 0
+    world.loaded("gen-0", 0)
+    assert world.started == [PolicyVersion(0, 0)]
+
+
+def test_weights_that_end_an_evaluation_reach_the_other_generators_too(tmp_path: Path) -> None:
+    """A generator died under an evaluation, and the weights of that are gone when it is back."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        world.announce(0)
+        for name in ("gen-0", "gen-1"):
+            world.join(name)
+        world.loaded("gen-1", 0)
+        world.announce(5)
+        await world.publisher.pump()
+        assert world.sent() == []  # held back: version 0 is due to be evaluated
+        world.publisher.lose_generator("gen-0")
+        (tmp_path / "w0").unlink()
+        world.evaluation.running = object()
+        world.evaluation.give_up = lambda: setattr(world.evaluation, "running", None)
+        assert world.join("gen-0") == 5
+        await world.publisher.pump()
+        assert sorted(world.sent()) == [("gen-0", 5), ("gen-1", 5)]
+        for name in ("gen-0", "gen-1"):
+            world.loaded(name, 5)
+        assert world.started[-1] == PolicyVersion(0, 5)
+        assert "evaluation_given_up" in world.told
+
+    asyncio.run(story())
