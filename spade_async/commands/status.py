@@ -13,6 +13,7 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.errors import RunFolderError
 from spade_async.supervisor.folder import holder
 from spade_async.supervisor.panel import panel
+from spade_async.telemetry.silence import with_silence
 from spade_async.telemetry.status import ENDED_STATES, RunStatus, read_status
 
 
@@ -37,6 +38,8 @@ def current_status(run_dir: Path) -> RunStatus:
             f"go on with --resume --run-dir {run_dir}"
         )
         status.processes = []
+    else:
+        with_silence(status)
     return status
 
 

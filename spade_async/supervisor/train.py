@@ -35,7 +35,7 @@ from spade_async.supervisor.processes import become_subreaper, sweep
 from spade_async.supervisor.resources import ResourceMeter
 from spade_async.supervisor.signals import Interrupts
 from spade_async.supervisor.watch import RunEnd, Watcher
-from spade_async.telemetry.silence import sentence
+from spade_async.telemetry.silence import with_silence
 from spade_async.telemetry.status import (
     ENDED_STATES,
     SCRIPTED_NOTE,
@@ -59,8 +59,6 @@ from spade_async.weights.folder import (
     weights_folder,
 )
 
-_STATUS_TOO_OLD_S = 20.0
-"""The coordinator writes its status once a second; its start takes longest."""
 _BYTES_PER_CHECKPOINT_BYTE = 4
 """Weights and two optimiser moments in fp32, and room for the one being written."""
 
@@ -225,7 +223,7 @@ def _run(
         meter.tick()
         status = read_status(folder.status)
         if status is not None:
-            display.show(_with_silence(status))
+            display.show(with_silence(status))
 
     try:
         for name in commands:
@@ -280,14 +278,6 @@ def _show(folder: RunFolder, display: Display, status: RunStatus) -> None:
     status.updated_unix_s = time.time()
     write_status(folder.status, status)
     display.show(status)
-
-
-def _with_silence(status: RunStatus) -> RunStatus:
-    """The coordinator cannot say that it hangs: its status gets old."""
-    silent_s = time.time() - status.updated_unix_s
-    if silent_s > _STATUS_TOO_OLD_S:
-        status.limited_by = sentence({"coordinator": silent_s}) or ""
-    return status
 
 
 def _write_last_status(folder: RunFolder, state: str, failure: str | None) -> None:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from spade_async.telemetry.status import RunStatus
+
 SILENT_S = 10.0
 """After this long without a heartbeat a part is named as silent."""
+STATUS_TOO_OLD_S = 20.0
+"""The coordinator writes its status once a second; its start takes longest."""
 FIRST_WORD_S = 60.0
 """The same before its first heartbeat: it imports torch and reads the model."""
 
@@ -51,3 +55,11 @@ def sentence(silent: dict[str, float]) -> str | None:
         f"{name}, silent for {seconds:.0f} s: it is stopped or hangs; see logs/{name}.log, or "
         "press Ctrl-C twice and go on with --resume"
     )
+
+
+def with_silence(status: RunStatus) -> RunStatus:
+    """Status of a live run: a coordinator cannot say that it hangs, but what it said gets old."""
+    silent_s = time.time() - status.updated_unix_s
+    if silent_s > STATUS_TOO_OLD_S:
+        status.limited_by = sentence({"coordinator": silent_s}) or ""
+    return status

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,16 @@ def test_live_run_is_shown_as_it_says(tmp_path: Path) -> None:
     assert {"policy_version", "processes", "oldest_wait_seconds", "limited_by", "alerts"} <= set(
         shown
     )
+    locked.close()
+
+
+def test_coordinator_that_hangs_is_named_when_its_status_gets_old(tmp_path: Path) -> None:
+    locked = take(tmp_path / "run", Config(), resume=False)
+    for age_s, is_named in ((1.0, False), (45.0, True)):
+        said = RunStatus(state="running", limited_by="", updated_unix_s=time.time() - age_s)
+        write_status(locked.folder.status, said)
+        limited_by = current_status(tmp_path / "run").limited_by
+        assert ("coordinator, silent for 45 s" in limited_by) is is_named
     locked.close()
 
 
