@@ -116,6 +116,7 @@ class WholeRun:
         self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
         self._before: set[int] = set()
+        self._all_killed = False
         self._out = root.parent / f"{root.name}.out"
         self._err = root.parent / f"{root.name}.err"
 
@@ -130,6 +131,7 @@ class WholeRun:
 
     def start(self, *, output_fd: int | None = None) -> None:
         """Start, or resume, in the background; `output_fd` instead of a file takes its stdout."""
+        self._all_killed = False
         self._before = {process.pid for process in descendants(os.getpid())}
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
@@ -152,7 +154,8 @@ class WholeRun:
             pytest.fail(f"still runs after {limit_s} s: {self.said()}")
         # Nobody to clean up after a killed supervisor: its parts go by the lifeline.
         self.wait(lambda: not self.living(), END_LIMIT_S if code < 0 else 0.5, "all are dead")
-        if code >= 0:
+        # After a kill of everything at once nobody is left to remove them: the next start does.
+        if code >= 0 or not self._all_killed:
             assert not weights_folder(load_resolved(self.root), self.root).exists()
             assert not self.socket_folder().exists()
         return Ended(code, self._out.read_text(), self._err.read_text())
@@ -240,6 +243,7 @@ class WholeRun:
     def kill_all(self) -> None:
         """kill -9 of the supervisor and of everything below it, in one go."""
         assert self.process is not None
+        self._all_killed = True
         for pid in (self.process.pid, *self.living()):
             self.kill(pid)
 
