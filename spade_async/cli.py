@@ -144,9 +144,9 @@ def simulate(
     ] = False,
     json_output: Json = False,
 ) -> None:
-    """What another bound, slot count or split would give, in virtual time (docs/simulate.md).
+    r"""What another bound, slot count or split would give, in virtual time (docs/simulate.md).
 
-    Durations come from the options, from the configuration's [scripted] section, or from a run,
+    Durations come from the options, from the configuration's \[scripted] section, or from a run,
     whose own step time is then predicted as well.
     """
     from spade_async.commands import simulate as command
@@ -208,7 +208,7 @@ def doctor(
 @app.command()
 def keys(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder to make; nothing is overwritten.")
+        Path, typer.Argument(metavar="DIR", help="Folder to make; nothing is overwritten.")
     ] = Path("keys"),
 ) -> None:
     """Make the CURVE keys that a link over tcp between machines needs: server.key, client.key."""

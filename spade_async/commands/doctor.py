@@ -195,7 +195,7 @@ def _torch() -> list[Finding]:
 def _vllm() -> list[Finding]:
     facts, problem = _probe(_VLLM_PROBE)
     version = facts["version"] if facts else None
-    remedy = "only for engine.kind=vllm: pip install 'spade-async[vllm]'"
+    remedy = "not needed: the engine for it is not written yet"
     if version is None:
         return [Finding("vLLM", False, False, problem or "not installed", remedy)]
     return [Finding("vLLM", True, False, str(version))]

@@ -20,7 +20,12 @@ from spade_async.environment.validate import ValidationReport, validate
 from spade_async.errors import SandboxError
 from spade_async.types import Reply
 
-app = typer.Typer(help="Work on environments by hand.", no_args_is_help=True)
+app = typer.Typer(
+    help="Work on environments by hand.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 EXIT_OK, EXIT_REJECTED, EXIT_NO_FILE, EXIT_NO_JAIL = 0, 1, 2, 3
 _SHOWN_CHARS = 4000

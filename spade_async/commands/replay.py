@@ -12,7 +12,7 @@ from rich.console import Console
 
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
-from spade_async.errors import LedgerError
+from spade_async.errors import ConfigError, LedgerError
 from spade_async.ledger import LedgerReader
 from spade_async.supervisor.folder import read_info
 
@@ -21,12 +21,17 @@ def figures(run_dir: Path, name: str) -> dict[str, Any]:
     """Everything ``replay --json`` prints.
 
     Raises:
-        ConfigError: not a run folder.
+        ConfigError: not a run folder, or a scripted run.
         RunFolderError: no such batch.
         WeightsError: a file of the batch is missing or damaged.
     """
     # Importing torch takes seconds: not before the run folder is known to be one.
     config = load_resolved(run_dir)
+    if config.is_scripted:
+        raise ConfigError(
+            f"{run_dir} is a scripted run: it has no model to run a batch with; why it was set "
+            f"aside is in {RunFolder(run_dir).quarantine}/BATCH.json"
+        )
     from spade_async.learner.replay import find_batch, replay
 
     find_batch(run_dir, name)

@@ -68,6 +68,10 @@ def simulate(where: Path, options: Options, *, as_json: bool, console: Console) 
         ConfigError: an option that makes no sense, a setting that cannot be, no durations.
         LedgerError: a run without timings, or too short.
     """
+    if not where.exists():
+        raise ConfigError(
+            f"{where} does not exist: name a configuration, e.g. configs/nano.toml, or a run folder"
+        )
     work = _of_run(where, options) if where.is_dir() else _of_config(where, options)
     base = setting_of(work.config, latency_s=work.latency_s)
     wanted = settings(base, _grid(options))

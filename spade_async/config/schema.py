@@ -33,7 +33,8 @@ class RunConfig(Section):
     """Run for every alert with its JSON on stdin: a shell string or an argument list. At most 10 s,
     one at a time; see docs/guard.md."""
     disk_budget: Size | None = Field(None, ge=1_000_000)
-    """Most bytes of the run folder ("2GB"); what goes first is in docs/guard.md. None: no limit."""
+    """Most bytes of the run folder, or a size such as "2GB"; what goes first is in docs/guard.md.
+    Not set: no limit."""
 
 
 class DomainConfig(Section):
@@ -61,7 +62,9 @@ class GroundingConfig(Section):
     """"stdlib-docstrings", or a JSON-lines file with `text` per line ("scripted": eight documents
     that say nothing)."""
     max_document_words: int = Field(200, ge=10, le=20_000)
+    """A longer document is cut."""
     memory_capacity: int = Field(200, ge=0, le=10_000_000)
+    """Most environments that are remembered."""
     num_exemplars: int = Field(2, ge=0, le=16)
     """Environments from memory shown to the designer."""
 
@@ -74,7 +77,9 @@ class DesignerConfig(Section):
     groups_per_step: int = Field(2, ge=1, le=1024)
     """Quota (ceiling) of designer groups in one learner step."""
     temperature: float = Field(1.0, gt=0.0, le=4.0)
+    """Of sampling; the learner's log-probabilities are at the same."""
     max_new_tokens: int = Field(128, ge=8, le=65_536)
+    """Longest design."""
     skills: tuple[str, ...] = Field(("Mathematical Reasoning",), min_length=1, max_length=1024)
     """Rotated over designer groups."""
     hint: Literal["environment", "self", "none"] = "environment"
@@ -97,8 +102,11 @@ class AgentConfig(Section):
     groups_per_step: int = Field(20, ge=1, le=4096)
     """Quota (ceiling) of agent groups (one environment each) in one learner step."""
     temperature: float = Field(1.0, gt=0.0, le=4.0)
+    """As designer.temperature."""
     max_turns: int = Field(4, ge=1, le=1000)
+    """Most turns of an episode."""
     max_new_tokens_per_turn: int = Field(16, ge=1, le=65_536)
+    """Longest reply in one turn."""
     pool_share: Share = 0.25
     """Share of the agent's places kept for plays from memory or the seed pool."""
 
@@ -118,7 +126,8 @@ class AsyncConfig(Section):
     """How far generation may run ahead of learning."""
 
     staleness: int | None = Field(None, ge=0, le=1000)
-    """Shorthand for both bounds: agent gets it, designer gets twice it. 0 is synchronous."""
+    """Shorthand for both bounds: agent gets it, designer gets twice it. 0 is synchronous.
+    Beside it a bound must agree or stand at its default."""
     agent_bound: int = Field(4, ge=0, le=1000)
     """Oldest trained agent sample, in learner steps."""
     designer_bound: int = Field(8, ge=0, le=1000)
@@ -157,12 +166,14 @@ class EngineConfig(Section):
     """What happens to the KV of running requests at a weight swap. "keep" makes log-probabilities
     differ from a full pass under the stated version."""
     threads: int = Field(1, ge=1, le=256)
+    """Threads of torch in a generator."""
 
 
 class GeneratorConfig(Section):
     """Generator processes."""
 
     count: int = Field(1, ge=1, le=64)
+    """How many are started."""
     concurrent_tasks: int = Field(96, ge=1, le=4096)
     """Tasks that one generator works on at once; the credit it gives to the coordinator."""
 
@@ -185,10 +196,15 @@ class SandboxConfig(Section):
     spares: int = Field(8, ge=0, le=1024)
     """Workers kept ready beyond the live ones."""
     queue: int = Field(4096, ge=1, le=1_000_000)
+    """Most requests for a session that wait."""
     wall_s_per_call: float = Field(2.0, gt=0.0, le=3600.0)
+    """Wall time of one call into an environment, after which it is ended."""
     cpu_s_per_call: float = Field(1.0, gt=0.0, le=3600.0)
+    """CPU time of one call, after which it is ended."""
     memory_bytes: int = Field(256 << 20, ge=32 << 20, le=1 << 40)
+    """Memory of one worker."""
     reply_bytes: int = Field(64 << 10, ge=256, le=16 << 20)
+    """Longest reply of an environment."""
     code_cache_bytes: int = Field(64 << 20, ge=0, le=1 << 36)
     """Sources and their compiled form that a generator keeps; 0 compiles at every load."""
     rotate_after: int = Field(0, ge=0, le=1 << 40)
@@ -203,14 +219,21 @@ class LearnerConfig(Section):
     kind: Literal["torch", "scripted"] = "torch"
     """"scripted" trains nothing: it stands in for a learner in tests and benches."""
     lr: float = Field(1e-4, ge=0.0, le=1.0)
+    """Learning rate of AdamW."""
     warmup_steps: int = Field(5, ge=0, le=1_000_000)
+    """Steps in which the learning rate rises from near 0."""
     weight_decay: float = Field(0.0, ge=0.0, le=1.0)
+    """Of AdamW."""
     betas: tuple[float, float] = (0.9, 0.95)
+    """Of AdamW."""
     grad_clip: float = Field(1.0, gt=0.0, le=1e6)
+    """Largest norm of the gradient."""
     micro_batch_tokens: int = Field(8192, ge=16, le=1 << 30)
     """Most tokens (padding included) in one forward pass."""
     clip_low: float = Field(0.2, ge=0.0, le=1.0)
+    """The surrogate clips ratios below 1 - clip_low."""
     clip_high: float = Field(0.2, ge=0.0, le=10.0)
+    """And above 1 + clip_high."""
     correction: CorrectionConfig = CorrectionConfig()
     """What is done about the age of samples."""
     passes: int = Field(1, ge=1, le=64)
@@ -226,6 +249,7 @@ class LearnerConfig(Section):
     max_nonfinite: int = Field(3, ge=1, le=1_000_000)
     """So many updates in a row that are not finite end the run, with a checkpoint."""
     threads: int = Field(1, ge=1, le=256)
+    """Threads of torch in the learner."""
 
 
 class CheckpointConfig(Section):
@@ -234,13 +258,16 @@ class CheckpointConfig(Section):
     every: int = Field(1, ge=1, le=100_000)
     """Learner steps between checkpoints."""
     keep: int = Field(3, ge=2, le=10_000)
+    """Newest checkpoints that stay."""
 
 
 class WeightsConfig(Section):
     """How weights reach the generators."""
 
     location: Literal["shared_memory", "run_folder"] = "shared_memory"
+    """Where weight files lie; "run_folder" when generators run on other machines."""
     keep: int = Field(3, ge=2, le=100)
+    """Newest weight sets that stay."""
     attest: bool = True
     """After each swap a generator proves its weights against the learner's own numbers."""
 
@@ -249,6 +276,7 @@ class TrainConfig(Section):
     """Length of the run."""
 
     steps: int = Field(150, ge=0, le=100_000_000)
+    """Learner steps at which the run ends."""
 
 
 class EvalConfig(Section):
@@ -257,6 +285,7 @@ class EvalConfig(Section):
     every: int = Field(25, ge=1, le=1_000_000)
     """Learner steps between evaluations; step 0 and the last step are always scored."""
     instances_per_level: int = Field(128, ge=1, le=100_000)
+    """Held-out instances of each level, the same ones every time."""
     temperature: float = Field(1.0, ge=0.0, le=4.0)
     """0 is greedy."""
 
@@ -271,6 +300,7 @@ class LinkConfig(Section):
     """Folder of the CURVE keys that `spade-async keys DIR` made. The coordinator's machine needs
     server.key and client.key there, others client.key only."""
     max_message_bytes: int = Field(64 << 20, ge=1 << 16, le=1 << 34)
+    """Largest frame; a larger one is refused."""
     resend_s: float = Field(5.0, gt=0.0, le=3600.0)
     """An unacknowledged message is sent again after this long."""
 

@@ -52,6 +52,7 @@ class ScriptedConfig(Section):
     learner_change_factor: float = Field(1.0, gt=0.0, le=1000.0)
     """Times both, from `learner_change_at_step` on."""
     learner_change_at_step: int | None = Field(None, ge=0)
+    """Learner step from which `learner_change_factor` holds."""
     learner_delay: str = Field("", pattern=r"^([A-Za-z_][\w.]*:[A-Za-z_]\w*)?$")
     """"module:function" from step to seconds, on top of all this; for tests."""
     weights_bytes: int = Field(0, ge=0, le=1 << 36)

@@ -296,7 +296,9 @@ class StepLoop:
                 f"step {report.step}: the update was not finite, the batch is set aside as "
                 f"{report.quarantine}",
                 kind="nonfinite_update",
-                action=f"spade-async replay {self._core.folder.root} {report.quarantine}",
+                action="scripted.nonfinite_steps asked for it"
+                if self._core.config.is_scripted
+                else f"spade-async replay {self._core.folder.root} {report.quarantine}",
             )
 
     def forget(self, group_ids: frozenset[str]) -> None:

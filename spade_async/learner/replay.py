@@ -9,7 +9,7 @@ from transformers.utils import logging as transformers_logging
 
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
-from spade_async.errors import RunFolderError
+from spade_async.errors import RunFolderError, WeightsError
 from spade_async.learner.checkpoint import load_checkpoint
 from spade_async.learner.diagnose import Diagnosis, diagnose
 from spade_async.learner.quarantine import read_back, read_facts, state_folder
@@ -68,7 +68,13 @@ def replay(run_dir: Path, name: str, model_folder: Path) -> Replay:
     config = load_resolved(run_dir)
     path = find_batch(run_dir, name)
     batch, facts = read_back(path), read_facts(path)
-    state = load_checkpoint(state_folder(path), config.learner)
+    before = state_folder(path)
+    if not before.is_dir():
+        raise WeightsError(
+            f"{before} is gone: without the model and optimiser that the batch met it cannot be "
+            f"run again; why it was set aside is in {path.with_suffix('.json')}"
+        )
+    state = load_checkpoint(before, config.learner)
     start = load_model(model_folder) if config.learner.kl_to_start > 0 else None
     found = diagnose(state, Updater(state, config, start), config, batch)
     return Replay(path, batch, str(facts["weights_before"]), str(facts["reason"]), found)

@@ -28,7 +28,7 @@ KINDS: dict[str, AlertKind] = {
     "weights_not_attested": AlertKind(
         "A generator's weights do not agree with the learner's numbers: it is set aside and loads "
         "them again.",
-        "nothing when it stays rare; else check the memory of that machine",
+        "nothing to do while it stays rare; else check the memory of that machine",
     ),
     "stale_generator": AlertKind(
         "A generator has not loaded the newest two weight sets.", "see the log of that generator"
@@ -62,7 +62,8 @@ KINDS: dict[str, AlertKind] = {
     "straggler_cut": AlertKind(
         "The learner waited `async.straggler_s` for a group and nothing of it came: what was "
         "missing of it is cut, the rest of it is trained.",
-        "nothing when it stays rare; else raise async.straggler_s or look at the named environment",
+        "nothing to do while it stays rare; else raise async.straggler_s or look at the named "
+        "environment",
     ),
     "evaluation_missing": AlertKind(
         "Episodes of an evaluation are missing, cut, or of another version than it states: they "
@@ -92,7 +93,7 @@ KINDS: dict[str, AlertKind] = {
     ),
     "part_died": AlertKind(
         "A generator or the learner died; it is started again while the run goes on.",
-        "nothing when it stays rare; else see the log of that part",
+        "nothing to do while it stays rare; else see the log of that part in logs/",
     ),
     "part_hangs": AlertKind(
         "A part made no progress for longer than its state allows: stacks are in hang-*.txt.",

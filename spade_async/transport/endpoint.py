@@ -124,7 +124,8 @@ def check_free(config: LinkConfig) -> None:
                 f"(ss -ltnp 'sport = :{port}'), or choose another port"
             ) from cause
         raise TransportError(
-            f"link.endpoint={config.endpoint}: cannot listen there: {cause.strerror}"
+            f"link.endpoint={config.endpoint}: cannot listen there: {cause.strerror}; use an "
+            f"address of this machine, or tcp://*:{port}"
         ) from cause
 
 
