@@ -153,7 +153,7 @@ def _check_contents(folder: RunFolder, config: Config, *, resume: bool) -> None:
         more = f"; and {len(changed) - _MAX_NAMED_KEYS} more" * (len(changed) > _MAX_NAMED_KEYS)
         raise RunFolderError(
             f"run folder {folder.root} belongs to another configuration ({shown}{more}): give "
-            "these keys their old values or choose another --run-dir"
+            f"these keys their old values (all are in {folder.config}) or choose another --run-dir"
         )
 
 
