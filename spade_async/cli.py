@@ -29,7 +29,8 @@ config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
 ConfigFile = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="TOML file, e.g. configs/nano.toml.")
+    Path,
+    typer.Argument(metavar="CONFIG", help="TOML file, e.g. configs/nano.toml; or a run's folder."),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -65,7 +66,8 @@ def train(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on with the run in --run-dir after a stop, a crash or kill -9."
+            "--resume",
+            help="Go on after a stop, a crash or kill -9: `train RUN --resume`.",
         ),
     ] = False,
 ) -> None:

@@ -35,7 +35,7 @@ def current_status(run_dir: Path) -> RunStatus:
         status.state = "failed"
         status.failure = (
             "the supervisor is gone without a word (killed?); "
-            f"go on with --resume --run-dir {run_dir}"
+            f"go on with spade-async train {run_dir} --resume"
         )
         status.processes = []
     else:

@@ -31,7 +31,7 @@ def resolve(path: Path, sets: Sequence[str] = ()) -> Config:
     """Read a configuration file with its ancestors and lay the overrides over it.
 
     Args:
-        path: TOML file.
+        path: TOML file, or the folder of a run, whose own configuration is then taken.
         sets: overrides such as ``"learner.lr=3e-4"`` or ``"run.name=first"``; the value is read as
             TOML and taken as a string when it is not TOML.
 
@@ -140,12 +140,16 @@ def _read_chain(
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    if path.is_dir() and RunFolder(path).config.exists():
+        return as_dict(load_resolved(path))
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"no configuration file {path}: try configs/nano.toml") from None
     except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder: name a TOML file in it") from None
+        raise ConfigError(
+            f"{path} is a folder and no run folder: name a TOML file, or a run's folder"
+        ) from None
     except (OSError, UnicodeDecodeError) as cause:
         raise ConfigError(f"{path} cannot be read: {cause}") from cause
     except tomllib.TOMLDecodeError as cause:

@@ -97,7 +97,7 @@ class StepLoop:
         return (
             f"learner: {limit} updates in a row were not finite (learner.max_nonfinite={limit}), "
             f"the last is {batch}; checkpoint {report.checkpoint} is saved; look with spade-async "
-            f"replay {root} {batch}, go on with --resume --run-dir {root}"
+            f"replay {root} {batch}, go on with spade-async train {root} --resume"
         )
 
     def finish(self, report: StepReport, plan: Plan) -> None:

@@ -27,7 +27,7 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
     The coordinator's own record (`RunStatus.failure`, made from a part's last words) is better than
     a log line, so it is taken when there is one.
     """
-    advice = f"see {part.log}; go on with --resume --run-dir {run_dir}"
+    advice = f"see {part.log}; go on with spade-async train {run_dir} --resume"
     if is_full(run_dir):
         # What the part said may not even have reached its log.
         advice = f"the disk of {run_dir} is full: free some space; {advice}"

@@ -98,6 +98,8 @@ def train(
         SpadeError: the run could not start; nothing is lost, one line says what to do.
     """
     config = resolve(config_path, sets)
+    if resume and run_dir is None and config_path.is_dir():
+        run_dir = config_path
     if config.engine.kind == "vllm":
         # Known before the model is made, which takes minutes; a resume could not mend it either.
         raise ConfigError(
@@ -109,7 +111,9 @@ def train(
         check_keys(Path(config.link.keys))
     check_free(config.link)
     if resume and run_dir is None:
-        raise RunFolderError("--resume needs --run-dir: name the run folder to go on with")
+        raise RunFolderError(
+            "--resume needs a run: spade-async train RUN --resume, or name it by --run-dir"
+        )
     root = (run_dir or _default_folder(config)).absolute()
     if is_folder(config.model.path) and not config.is_scripted:
         check_model_folder(Path(config.model.path))

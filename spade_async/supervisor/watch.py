@@ -170,7 +170,7 @@ class Watcher:
         if self._config.on_hang == "stop" or first.name == "coordinator":
             if first.name == "coordinator":
                 self._coordinator.kill_group()
-            advice = f"see {report}; go on with --resume --run-dir {self._folder.root}"
+            advice = f"see {report}; go on with spade-async train {self._folder.root} --resume"
             return RunEnd("failed", f"{hang_line(first)}; {advice}")
         for h in news:
             kind = "learner" if h.name == "learner" else "generator"
@@ -272,11 +272,11 @@ class Watcher:
 def _stopped_at_once(run_dir: Path) -> RunEnd:
     return RunEnd(
         "interrupted",
-        f"stopped at once; go on from the last save with --resume --run-dir {run_dir}",
+        f"stopped at once; go on from the last save with spade-async train {run_dir} --resume",
     )
 
 
 def _goodbye(state: str, run_dir: Path) -> str:
     if state == "finished":
         return f"finished; everything is in {run_dir}"
-    return f"stopped and saved; go on with --resume --run-dir {run_dir}"
+    return f"stopped and saved; go on with spade-async train {run_dir} --resume"

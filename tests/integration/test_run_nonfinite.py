@@ -23,7 +23,7 @@ def test_three_in_a_row_end_the_run_and_a_resume_goes_on(tmp_path: Path) -> None
         line = ended.line()
         assert "3 updates in a row were not finite (learner.max_nonfinite=3)" in line
         assert "batch-0-6" in line
-        assert f"--resume --run-dir {run.root}" in line
+        assert f"spade-async train {run.root} --resume" in line
         status = run.status()
         assert (status.state, status.step) == ("failed", 6)
         assert [p.name for p in run.folder.checkpoints.iterdir()] == ["branch-0-step-6"]

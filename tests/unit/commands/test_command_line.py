@@ -56,7 +56,7 @@ def test_resume_without_a_folder_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_main(monkeypatch, "train", NANO, "--resume") == 2
-    assert "--resume needs --run-dir" in capsys.readouterr().err
+    assert "--resume needs a run: spade-async train RUN --resume" in capsys.readouterr().err
 
 
 def test_missing_model_folder_starts_nothing(

@@ -186,3 +186,14 @@ def test_unknown_keys_of_the_jail_name_the_nearest(file: Path) -> None:
     assert 'unknown key "sandbox.profile": did you mean "sandbox.profiles"?' in line
     (line,) = problems(file, "sandbox.rotate_afters=3")
     assert 'did you mean "sandbox.rotate_after' in line
+
+
+def test_a_run_folder_stands_for_its_own_configuration(tmp_path: Path) -> None:
+    config = resolve(REPOSITORY / "configs" / "nano.toml", ["learner.lr=3e-4", "async.staleness=2"])
+    dump_resolved(config, tmp_path)
+    assert resolve(tmp_path) == config
+    assert resolve(tmp_path, ["train.steps=7"]).train.steps == 7
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ConfigError, match="is a folder and no run folder"):
+        resolve(empty)

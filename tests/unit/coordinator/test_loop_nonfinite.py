@@ -82,7 +82,7 @@ def test_three_in_a_row_end_the_run_with_a_checkpoint_and_one_cause(tmp_path: Pa
     status = read_status(folder.status)
     assert status is not None
     assert (status.state, status.failure) == ("failed", str(caught.value))
-    for part in ("batch-0-6", "checkpoint c-0-6", "spade-async replay", "--resume --run-dir"):
+    for part in ("batch-0-6", "checkpoint c-0-6", "spade-async replay", "--resume"):
         assert part in str(caught.value)
     with LedgerReader.open(folder.ledger) as ledger:
         texts = [alert.text for alert in ledger.alerts()]

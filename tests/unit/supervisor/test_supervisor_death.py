@@ -33,7 +33,7 @@ def test_line_says_who_why_and_what_to_do(tmp_path: Path) -> None:
     line = death_line(dead(log, 1), None, tmp_path)
     assert line == (
         f"gen-0 (pid 42) ended with exit code 1: ValueError: no room; see {log}; "
-        f"go on with --resume --run-dir {tmp_path}"
+        f"go on with spade-async train {tmp_path} --resume"
     )
 
 
