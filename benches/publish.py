@@ -24,7 +24,7 @@ from benches.weights.publisher import Publisher, publisher
 from spade_async.config.run_folder import RunFolder
 
 AT_TOP = True
-SIZES = {"nano (4 x 128)": (128, 4), "8 x 512": (512, 8), "12 x 1024": (1024, 12)}
+SIZES = {"nano (4 x 128)": (128, 4), "6 x 256": (256, 6), "8 x 512": (512, 8)}
 """Layers and width."""
 QUICK = ("nano (4 x 128)",)
 REPEATED = 200
@@ -33,7 +33,8 @@ RUNNING = 16
 PAUSE_GOAL = 0.02
 """Share of a step that a nano pause may take."""
 _CONTEXT = 384
-_PROMPT = 40
+_PROMPT, _NEW = 40, 60
+"""Tokens of a request: those of a nano design, about."""
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -116,7 +117,6 @@ async def _swaps(model: Path, ours: Publisher, swap: str, count: int) -> list[di
     """Times of so many publishes under running requests."""
     from spade_async.config.schema import EngineConfig
     from spade_async.engine.builtin import BuiltinEngine
-    from spade_async.types import PolicyVersion
 
     config = EngineConfig(slots=RUNNING, threads=1, on_swap=swap)
     engine = await BuiltinEngine.create(model, config, _CONTEXT)
@@ -133,13 +133,12 @@ async def _swaps(model: Path, ours: Publisher, swap: str, count: int) -> list[di
     found = []
     requests = [asyncio.create_task(_keep_busy(engine, i)) for i in range(RUNNING)]
     await asyncio.sleep(0.5)
-    for index in range(count):
+    for _ in range(count):
         calm_s, calm_from = time.monotonic(), len(steps)
         await asyncio.sleep(0.1)
         calm_s = _longest_gap(steps, calm_from, calm_s)
         began_s, first = time.monotonic(), len(steps)
-        version = PolicyVersion(0, index + 1)
-        published = await asyncio.to_thread(ours.publish, version.step)
+        version, published = await asyncio.to_thread(ours.publish)
         report = await engine.load_weights(version, published.location, published.digest)
         total_s = time.monotonic() - began_s
         await asyncio.sleep(0.02)
@@ -167,7 +166,7 @@ async def _keep_busy(engine: Any, number: int) -> None:
     turn = 0
     while True:
         prompt = [(number * 31 + turn * 17 + j * 7) % 150 for j in range(_PROMPT)]
-        await engine.generate(prompt, Sampling(1.0, 200, (), seed=1000 * number + turn))
+        await engine.generate(prompt, Sampling(1.0, _NEW, (), seed=1000 * number + turn))
         turn += 1
 
 

@@ -13,16 +13,18 @@ from spade_async.weights.store import FileWeightStore, Published
 
 
 class Publisher:
-    """Ours end of the pipe."""
+    """Our end of the pipe. Versions rise by one: the store keeps the newest."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._step = 0
 
-    def publish(self, step: int) -> Published:
-        """Publish version 0.`step`; blocks until it is announced."""
-        self._pipe.send(step)
+    def publish(self) -> tuple[PolicyVersion, Published]:
+        """Publish the next version; blocks until it is announced."""
+        self._step += 1
+        self._pipe.send(self._step)
         location, digest, seconds = self._pipe.recv()
-        return Published(location, digest, seconds)
+        return PolicyVersion(0, self._step), Published(location, digest, seconds)
 
 
 @contextmanager
