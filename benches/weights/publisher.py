@@ -34,6 +34,8 @@ def publisher(model: Path, store: Path) -> Iterator[Publisher]:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, str(model), str(store)), daemon=True)
     process.start()
+    # Held here as well, its end would never be seen.
+    theirs.close()
     try:
         ours.recv()
         yield Publisher(ours)
