@@ -109,7 +109,9 @@ def test_a_client_without_keys_is_told_to_set_them(tmp_path):
     async def body() -> None:
         told, hub = await refused(keyed(tmp_path), PLAIN)
         assert "it asks for keys: set link.keys" in told
-        assert hub.counters.failed_handshakes["protocol"] >= 1
+        # Which of the two the hub sees depends on who closes first.
+        assert set(hub.counters.failed_handshakes) <= {"protocol", "gone"}
+        assert sum(hub.counters.failed_handshakes.values()) >= 1
 
     run(body())
 
