@@ -66,7 +66,7 @@ def table(result: dict[str, Any]) -> str:
             f"{result['repeated'][swap]['count']} publishes, {swap}, {name}: "
             f"{1e3 * line['mean_s']:.2f} ms, "
             f"slope {1e6 * line['slope_s']:+.2f} +- {1e6 * line['standard_error_s']:.2f} us "
-            f"per publish ({'flat' if line['is_flat'] else 'NOT FLAT'})"
+            f"per publish ({_trend(line)})"
         )
     if result["nano"] is not None:
         nano = result["nano"]
@@ -76,6 +76,12 @@ def table(result: dict[str, Any]) -> str:
             f"{1e3 * nano['loaded_s']:.0f} ms"
         )
     return "\n".join(lines)
+
+
+def _trend(line: dict[str, Any]) -> str:
+    if line["is_flat"]:
+        return "flat"
+    return "RISES" if line["slope_s"] > 0 else "falls"
 
 
 async def _run(quick: bool) -> dict[str, Any]:
