@@ -30,10 +30,10 @@ _SPARE = 1.15
 def run(quick: bool) -> dict[str, Any]:
     """All bounds; `quick` compares two of them over a few short steps."""
     if quick:
-        setting = DelaySetting(episode_s=0.1)
+        setting = DelaySetting(episode_s=0.05)
         return {
             "setting": _facts(setting),
-            "delay_bound": _compare([(0, setting), (2, setting)], 4),
+            "delay_bound": _compare([(0, setting), (2, setting)], 3),
             "unlimited": [],
             "cpu_bound": [],
         }
