@@ -113,29 +113,8 @@ def _compare(runs: list[tuple[int, DelaySetting]], num_steps: int) -> list[dict[
 
 
 def _row(bound: int, found: figures.RunFigures) -> dict[str, Any]:
-    span = found.window
-    return {
-        "staleness_bound": bound,
-        "rollouts_per_hour": found.rollouts / span.seconds * 3600.0,
-        "generator_idle_share": figures.idle_share(found.slot_s, SLOTS * span.seconds),
-        "learner_idle_share": figures.idle_share(span.busy_s, span.seconds),
-        "tokens_discarded_for_age": found.tokens_discarded_for_age,
-        "samples_over_bound": found.samples_over_bound,
-        "mean_age": found.mean_age,
-        "max_age": found.max_age,
-        "length_ratio": found.length_ratio,
-        "designer_mean_age": found.designer_mean_age,
-        "designer_max_age": found.designer_max_age,
-        "tokens_cut_at_deadline": found.tokens_cut,
-        "samples_cut_at_deadline": found.samples_cut,
-        "trained_tokens": span.tokens,
-        "tokens_per_s": span.tokens / span.seconds,
-        "seconds": span.seconds,
-        "steps": span.steps,
-        "step_s": found.step_s,
-        "generation_s": found.generation_s(SLOTS),
-        "learn_s": found.learn_s,
-    }
+    idle = figures.idle_share(found.slot_s, SLOTS * found.window.seconds)
+    return figures.row(bound, found, idle, found.generation_s(SLOTS))
 
 
 def _line(row: dict[str, Any]) -> str:

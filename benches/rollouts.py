@@ -15,6 +15,7 @@ import cProfile
 import io
 import os
 import pstats
+import re
 import time
 from typing import Any
 
@@ -145,4 +146,10 @@ async def _profile(cycles: int) -> str:
     out = io.StringIO()
     pstats.Stats(profile, stream=out).sort_stats("tottime").print_stats(14)
     lines = [line for line in out.getvalue().splitlines() if line.strip()]
-    return "\n".join(line.replace(os.getcwd() + "/", "") for line in lines[:2] + lines[4:])
+    return "\n".join(_without_place(line) for line in lines[:2] + lines[4:])
+
+
+def _without_place(line: str) -> str:
+    """A line of the profile with files named from the package on, wherever it is installed."""
+    line = line.replace(os.getcwd() + "/", "")
+    return re.sub(r"/\S*?/(?:site-packages|lib/python[\d.]+)/(?!site-packages)", "", line)

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
@@ -212,3 +213,32 @@ def _length_ratio(ledger: LedgerReader, config: Config, found: Window) -> float 
         )
         trained += [int(row[0]) for row in rows]
     return length_ratio(trained, asked)
+
+
+def row(
+    bound: int, found: RunFigures, generator_idle_share: float, generation_s: float
+) -> dict[str, Any]:
+    """What every row of the overlap bench says of one run; seconds are per learner step."""
+    span = found.window
+    return {
+        "staleness_bound": bound,
+        "rollouts_per_hour": found.rollouts / span.seconds * 3600.0,
+        "generator_idle_share": generator_idle_share,
+        "learner_idle_share": idle_share(span.busy_s, span.seconds),
+        "tokens_discarded_for_age": found.tokens_discarded_for_age,
+        "samples_over_bound": found.samples_over_bound,
+        "mean_age": found.mean_age,
+        "max_age": found.max_age,
+        "length_ratio": found.length_ratio,
+        "designer_mean_age": found.designer_mean_age,
+        "designer_max_age": found.designer_max_age,
+        "tokens_cut_at_deadline": found.tokens_cut,
+        "samples_cut_at_deadline": found.samples_cut,
+        "trained_tokens": span.tokens,
+        "tokens_per_s": span.tokens / span.seconds,
+        "seconds": span.seconds,
+        "steps": span.steps,
+        "step_s": found.step_s,
+        "generation_s": generation_s,
+        "learn_s": found.learn_s,
+    }

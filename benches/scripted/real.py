@@ -60,26 +60,7 @@ def _row(bound: int, ran: Ran, warm_up: int, tokens: float) -> dict[str, Any]:
         [s.metrics["generator/idle_share"] for s in steps if "generator/idle_share" in s.metrics]
     )
     return {
-        "staleness_bound": bound,
-        "rollouts_per_hour": found.rollouts / span.seconds * 3600.0,
-        "generator_idle_share": idle,
-        "learner_idle_share": figures.idle_share(span.busy_s, span.seconds),
-        "tokens_discarded_for_age": found.tokens_discarded_for_age,
-        "samples_over_bound": found.samples_over_bound,
-        "mean_age": found.mean_age,
-        "max_age": found.max_age,
-        "length_ratio": found.length_ratio,
-        "designer_mean_age": found.designer_mean_age,
-        "designer_max_age": found.designer_max_age,
-        "tokens_cut_at_deadline": found.tokens_cut,
-        "samples_cut_at_deadline": found.samples_cut,
-        "trained_tokens": span.tokens,
-        "tokens_per_s": span.tokens / span.seconds,
-        "seconds": span.seconds,
-        "steps": span.steps,
-        "step_s": found.step_s,
-        "generation_s": found.step_s * (1.0 - idle),
-        "learn_s": found.learn_s,
+        **figures.row(bound, found, idle, found.step_s * (1.0 - idle)),
         "cores_used": cores_used(ran),
         "load": ran.load,
     }

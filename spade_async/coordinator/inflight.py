@@ -113,12 +113,14 @@ class InFlightController:
         """Take in one step; gives the limits from now on."""
         if seen.active and seen.tokens_per_s:
             self._engine.add(seen.active, seen.tokens_per_s)
-        idle = seen.learner_idle_share or 0.0
+        idle = seen.learner_idle_share
+        is_starved = idle is not None and idle >= STARVED
         is_short = seen.designer.taken < self._designs.quota
-        agents = self._agents.step(seen.agent, short=idle >= STARVED, hurry=idle)
+        agents = self._agents.step(seen.agent, short=is_starved, hurry=idle or 0.0)
         designs = self._designs.step(seen.designer, short=is_short, hurry=0.0)
-        sequences, why = self._sequences(seen, is_starved=idle >= STARVED)
-        reason = f"learner idle {idle:.0%}; {self._agents.reason}; {self._designs.reason}; {why}"
+        sequences, why = self._sequences(seen, is_starved=is_starved)
+        known = "not known" if idle is None else f"{idle:.0%}"
+        reason = f"learner idle {known}; {self._agents.reason}; {self._designs.reason}; {why}"
         self.limits = Limits(sequences, agents, designs, reason)
         return self.limits
 

@@ -25,7 +25,8 @@ class StepWindow:
 
     def __init__(self) -> None:
         self._recent_validity: deque[bool] = deque(maxlen=VALIDITY_WINDOW)
-        self._episode_times: deque[float] = deque(maxlen=100_000)
+        self._per_second: deque[list[float]] = deque()
+        """[second, episodes in it] of the last minute."""
         self._started_s = time.monotonic()
         self._seen_stages: set[str] = set()
         self._seen_labels: dict[str, set[str]] = {}
@@ -82,7 +83,11 @@ class StepWindow:
 
     def episode(self, arm: str, episode_return: float | None, num_tokens: int) -> None:
         """One episode is in the ledger."""
-        self._episode_times.append(time.monotonic())
+        now = time.monotonic()
+        if not self._per_second or now - self._per_second[-1][0] >= 1.0:
+            self._forget(now)
+            self._per_second.append([now, 0])
+        self._per_second[-1][1] += 1
         if episode_return is None:
             self._missing += 1
             return
@@ -97,12 +102,15 @@ class StepWindow:
     def episodes_per_hour(self) -> float | None:
         """Rate over the last minute (or since the start); None before the first episode."""
         now = time.monotonic()
-        while self._episode_times and now - self._episode_times[0] > 60.0:
-            self._episode_times.popleft()
+        self._forget(now)
         span = min(60.0, now - self._started_s)
-        if not self._episode_times or span < 1.0:
+        if not self._per_second or span < 1.0:
             return None
-        return len(self._episode_times) / span * 3600.0
+        return sum(count for _, count in self._per_second) / span * 3600.0
+
+    def _forget(self, now: float) -> None:
+        while self._per_second and now - self._per_second[0][0] > 60.0:
+            self._per_second.popleft()
 
     def validity_window(self) -> float | None:
         """Validity of the last 200 designs; None before 200 are in."""

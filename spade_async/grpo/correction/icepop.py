@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from spade_async.grpo.correction.tokens import (
-    Terms,
-    Tokens,
-    bounded_exp,
-    clipped_surrogate,
-    ratio,
-)
+from spade_async.grpo.correction.tokens import Terms, Tokens, banded, bounded_exp
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +25,4 @@ class IcePop:
     def __call__(self, tokens: Tokens) -> Terms:
         """See `tokens.Rule`."""
         raw = bounded_exp((tokens.proximal - tokens.behaviour).detach())
-        is_kept = (raw >= self.low) & (raw <= self.high)
-        used = torch.where(is_kept, raw, torch.zeros_like(raw))
-        objective = clipped_surrogate(
-            ratio(tokens.policy, tokens.proximal),
-            tokens.advantages,
-            1.0 - self.clip_low,
-            1.0 + self.clip_high,
-        )
-        losses = torch.where(is_kept, -raw * objective, torch.zeros_like(objective))
-        return Terms(losses, raw, used)
+        return banded(tokens, raw, raw, (self.low, self.high), self.clip_low, self.clip_high)

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from spade_async.grpo.correction.tokens import (
-    Terms,
-    Tokens,
-    bounded_exp,
-    clipped_surrogate,
-    ratio,
-    sequence_mean,
-)
+from spade_async.grpo.correction.tokens import Terms, Tokens, banded, bounded_exp, sequence_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +26,5 @@ class MisGeometric:
         """See `tokens.Rule`."""
         log_weights = (tokens.proximal - tokens.behaviour).detach()
         gate = bounded_exp(sequence_mean(log_weights, tokens.sequences))[tokens.sequences]
-        is_kept = (gate >= self.low) & (gate <= self.high)
         raw = bounded_exp(log_weights)
-        used = torch.where(is_kept, raw, torch.zeros_like(raw))
-        objective = clipped_surrogate(
-            ratio(tokens.policy, tokens.proximal),
-            tokens.advantages,
-            1.0 - self.clip_low,
-            1.0 + self.clip_high,
-        )
-        losses = torch.where(is_kept, -raw * objective, torch.zeros_like(objective))
-        return Terms(losses, raw, used)
+        return banded(tokens, raw, gate, (self.low, self.high), self.clip_low, self.clip_high)

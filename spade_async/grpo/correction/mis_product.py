@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from spade_async.grpo.correction.tokens import (
-    Terms,
-    Tokens,
-    bounded_exp,
-    clipped_surrogate,
-    ratio,
-    sequence_sum,
-)
+from spade_async.grpo.correction.tokens import Terms, Tokens, banded, bounded_exp, sequence_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +26,4 @@ class MisProduct:
         """See `tokens.Rule`."""
         log_weights = (tokens.proximal - tokens.behaviour).detach()
         raw = bounded_exp(sequence_sum(log_weights, tokens.sequences))[tokens.sequences]
-        is_kept = (raw >= self.low) & (raw <= self.high)
-        used = torch.where(is_kept, raw, torch.zeros_like(raw))
-        objective = clipped_surrogate(
-            ratio(tokens.policy, tokens.proximal),
-            tokens.advantages,
-            1.0 - self.clip_low,
-            1.0 + self.clip_high,
-        )
-        losses = torch.where(is_kept, -raw * objective, torch.zeros_like(objective))
-        return Terms(losses, raw, used)
+        return banded(tokens, raw, raw, (self.low, self.high), self.clip_low, self.clip_high)

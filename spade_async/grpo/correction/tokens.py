@@ -102,3 +102,25 @@ def sequence_mean(values: Tensor, sequences: Tensor) -> Tensor:
 def clipped_surrogate(ratios: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
     """``min(r A, clip(r, low, high) A)``: PPO's objective per token, to be maximised."""
     return torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
+
+
+def banded(
+    tokens: Tokens, weights: Tensor, gate: Tensor, band: tuple[float, float], clip_low: float,
+    clip_high: float,
+) -> Terms:  # fmt: skip
+    """PPO's clipped surrogate times `weights` where `gate` lies in the band, nothing outside.
+
+    Args:
+        tokens: the batch.
+        weights: [N] importance weights, without gradient.
+        gate: [N] what is held against the band, ends included.
+        band: lowest and highest value that is kept.
+        clip_low: how far below 1 the ratio to the proximal policy counts.
+        clip_high: how far above.
+    """
+    is_kept = (gate >= band[0]) & (gate <= band[1])
+    objective = clipped_surrogate(
+        ratio(tokens.policy, tokens.proximal), tokens.advantages, 1.0 - clip_low, 1.0 + clip_high
+    )
+    losses = torch.where(is_kept, -weights * objective, torch.zeros_like(objective))
+    return Terms(losses, weights, torch.where(is_kept, weights, torch.zeros_like(weights)))
