@@ -97,7 +97,6 @@ class ScriptedLearner:
         self._work(began_s + self.seconds(batch.step, num_tokens), should_stop)
         applied = batch.step not in self._script.nonfinite_steps
         metrics = {
-            "learner/loss": 0.0,
             "learner/tokens": float(num_tokens),
             "learner/samples": float(len(batch.sample_ids)),
             "learner/nonfinite": float(not applied),
