@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spade_async.config.schema import AgentConfig, SandboxConfig
+from spade_async.config.agent import AgentConfig
+from spade_async.config.schema import SandboxConfig
 from spade_async.environment.contract import MAX_SOURCE_BYTES, episode_return
 from spade_async.environment.session import JailUse, MeteredSession, open_session
 from spade_async.environment.text import clean, one_line

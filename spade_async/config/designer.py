@@ -1,4 +1,4 @@
-"""`designer.*` and `regret.*`: the role that writes environments, and what it is paid by."""
+"""`designer.*`: the role that writes environments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from spade_async.config.section import Section, Share
+from spade_async.config.section import Section
 
 
 class DesignerConfig(Section):
@@ -32,14 +32,3 @@ class DesignerConfig(Section):
     """How many recent designs the share is taken over."""
     plays_per_skeleton: int = Field(3, ge=1, le=1024)
     """Most environments of one skeleton that are played among the designs of one step."""
-
-
-class RegretConfig(Section):
-    """Classes of regret and the checks of its inputs."""
-
-    mastered_at: Share = 0.9
-    """Mean unhinted success (return clamped to [0, 1]) from which an environment is mastered."""
-    out_of_reach_at: Share = 0.1
-    """Mean hinted success at or below which it is out of reach."""
-    leak_seeds: int = Field(4, ge=0, le=64)
-    """Seeds on which the hint alone is tried as the answer."""

@@ -11,31 +11,19 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from spade_async.config import link_address
+from spade_async.config.agent import AgentConfig
 from spade_async.config.clashes import betas_problem, staleness_clash
 from spade_async.config.correction import CorrectionConfig, correction_problem
-from spade_async.config.designer import DesignerConfig, RegretConfig
+from spade_async.config.designer import DesignerConfig
+from spade_async.config.grounding import GroundingConfig
+from spade_async.config.regret import RegretConfig
+from spade_async.config.run import RunConfig
 from spade_async.config.scripted import ScriptedConfig
-from spade_async.config.section import Section, Share
-from spade_async.config.size import Size
+from spade_async.config.section import Section
 from spade_async.config.supervisor import SupervisorConfig
 
 SCRIPTED_DOMAIN = "spade_async.engine.scripted_domain"
 """Domain of a run whose engine is scripted."""
-
-
-class RunConfig(Section):
-    """Identity and folders."""
-
-    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    """Name of the run; default run folder is runs/NAME-TIMESTAMP."""
-    seed: int = Field(17, ge=0, lt=2**63)
-    """Everything random is derived from this and from names."""
-    alert_command: str | tuple[str, ...] = ""
-    """Run for every alert with its JSON on stdin: a shell string or an argument list. At most 10 s,
-    one at a time; see docs/guard.md."""
-    disk_budget: Size | None = Field(None, ge=1_000_000)
-    """Most bytes of the run folder, or a size such as "2GB"; what goes first is in docs/guard.md.
-    Not set: no limit."""
 
 
 class DomainConfig(Section):
@@ -54,37 +42,6 @@ class ModelConfig(Section):
     """Longest sequence (prompt and everything after it) that is sampled or trained."""
     warm_start_seed: int = Field(1, ge=0)
     """Seed of the nano warm start; part of the cache key."""
-
-
-class GroundingConfig(Section):
-    """Corpus and memory that condition the designer."""
-
-    corpus: str = "stdlib-docstrings"
-    """"stdlib-docstrings", or a JSON-lines file with `text` per line ("scripted": eight documents
-    that say nothing)."""
-    max_document_words: int = Field(200, ge=10, le=20_000)
-    """A longer document is cut."""
-    memory_capacity: int = Field(200, ge=0, le=10_000_000)
-    """Most environments that are remembered."""
-    num_exemplars: int = Field(2, ge=0, le=16)
-    """Environments from memory shown to the designer."""
-
-
-class AgentConfig(Section):
-    """The role that acts in environments."""
-
-    seeds_per_environment: int = Field(8, ge=2, le=1024)
-    """Instances per environment; each is played once in either arm."""
-    groups_per_step: int = Field(20, ge=1, le=4096)
-    """Quota (ceiling) of agent groups (one environment each) in one learner step."""
-    temperature: float = Field(1.0, gt=0.0, le=4.0)
-    """As designer.temperature."""
-    max_turns: int = Field(4, ge=1, le=1000)
-    """Most turns of an episode."""
-    max_new_tokens_per_turn: int = Field(16, ge=1, le=65_536)
-    """Longest reply in one turn."""
-    pool_share: Share = 0.25
-    """Share of the agent's places kept for plays from memory or the seed pool."""
 
 
 class AsyncConfig(Section):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spade_async.config.schema import Config, RunConfig, TrainConfig
+from spade_async.config.run import RunConfig
+from spade_async.config.schema import Config, TrainConfig
 from spade_async.errors import RunFolderError
 from spade_async.supervisor import folder as run_folders
 from spade_async.supervisor.folder import holder, take

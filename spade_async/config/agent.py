@@ -1,0 +1,24 @@
+"""`agent.*`: the role that acts in environments."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from spade_async.config.section import Section, Share
+
+
+class AgentConfig(Section):
+    """The role that acts in environments."""
+
+    seeds_per_environment: int = Field(8, ge=2, le=1024)
+    """Instances per environment; each is played once in either arm."""
+    groups_per_step: int = Field(20, ge=1, le=4096)
+    """Quota (ceiling) of agent groups (one environment each) in one learner step."""
+    temperature: float = Field(1.0, gt=0.0, le=4.0)
+    """As designer.temperature."""
+    max_turns: int = Field(4, ge=1, le=1000)
+    """Most turns of an episode."""
+    max_new_tokens_per_turn: int = Field(16, ge=1, le=65_536)
+    """Longest reply in one turn."""
+    pool_share: Share = 0.25
+    """Share of the agent's places kept for plays from memory or the seed pool."""
