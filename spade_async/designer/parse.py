@@ -1,7 +1,8 @@
 """Program text and boxed text out of a chat model's reply; pure, bounded, no parsing of Python.
 
 Departs from the reference (2.4, 2.2) where that loses replies: a thinking block is dropped first, a
-fence may be cut, and the last box counts, because the earlier ones are examples.
+fence may be cut, and the last box counts, because the earlier ones are examples. The reference's
+own rules are in `parse_reference.py`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ import re
 from spade_async.environment.contract import MAX_SOURCE_BYTES, class_name
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([A-Za-z0-9_+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
-_THINK_END = "</think>"
+_THINK_BEGIN, _THINK_END = "<think>", "</think>"
 _BOX = "\\boxed{"
 _MAX_ACTION_CHARS = 4000
 
 
 def after_thinking(reply: str) -> str:
-    """What follows the last thinking block; the reply itself when there is none."""
+    """What follows the last thinking block; the reply itself when there is none.
+
+    A block that is opened and never closed leaves nothing: drafts in it were not said.
+    """
+    if _THINK_END not in reply and reply.lstrip().startswith(_THINK_BEGIN):
+        return ""
     return reply.rsplit(_THINK_END, 1)[-1]
 
 

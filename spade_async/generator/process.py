@@ -16,6 +16,7 @@ from spade_async.agent.episode import Player
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.designer.compat import with_compat
 from spade_async.domain import load_domain
 from spade_async.engine.scripted_jail import ScriptedJail
 from spade_async.errors import ConfigError, SpadeError, exit_status
@@ -91,7 +92,7 @@ async def _player(
     await stack.enter_async_context(pool)
     log.info("jail: %s", level_text(pool.capabilities))
     write_record(record, pool.policy, pool.capabilities)
-    domain = load_domain(config.domain.hook)
+    domain = with_compat(load_domain(config.domain.hook), config.run.compat)
     tokens = await asyncio.to_thread(make_tokens, config, folder)
     engine = await make_engine(config, folder)
     stack.push_async_callback(engine.close)

@@ -21,6 +21,11 @@ def test_a_draft_in_the_thoughts_is_not_taken() -> None:
     assert parse.program(reply) == PROGRAM
 
 
+def test_thoughts_that_never_end_hold_no_program_and_no_action() -> None:
+    assert parse.program(f"<think>say\n```python\n{PROGRAM}```") is None
+    assert parse.action(r"<think>\boxed{1}") == ""
+
+
 def test_an_open_fence_runs_to_the_end() -> None:
     assert parse.program(f"```python\n{PROGRAM}") == PROGRAM
 
