@@ -81,8 +81,8 @@ def test_compat_changes_how_games_are_read_and_nothing_of_other_domains() -> Non
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["\\boxed{", "{", "}", "```", "python", "\n", "<think>", "</think>", "class AEnv:", " ", "7",
-         "<answer>", "</answer>", "é", "\ud800", "\\", "\r\n", "\0"]
+        ["\\boxed{", "{", "}", "```", "python", "\n", "<think>", "</think>", "class AEnv:", " ",
+         "7", "<answer>", "</answer>", "é", "\ud800", "\\", "\r\n", "\0"]
     ),
     max_size=60,
 ).map("".join)  # fmt: skip
@@ -101,7 +101,9 @@ def test_any_text_gives_bounded_values_that_can_be_sent(text: str) -> None:
     assert parse.boxed(text) != ""
 
 
-@pytest.mark.parametrize("piece", [r"\boxed{", r"\boxed{{", "```python\n", "\n```", "{", "<answer>"])
+@pytest.mark.parametrize(
+    "piece", [r"\boxed{", r"\boxed{{", "```python\n", "\n```", "{", "<answer>"]
+)
 def test_hostile_replies_take_linear_time(piece: str) -> None:
     # A quadratic parser would run into the timeout of the test.
     text = piece * 50_000
