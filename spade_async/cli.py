@@ -108,6 +108,27 @@ def report(run: Run, json_output: Json = False) -> None:
 
 
 @app.command()
+def show(
+    run: Run,
+    env: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV", help="Id of an environment, the start of one, best, worst or latest."
+        ),
+    ] = "latest",
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed to show; default the first where the arms differ."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Show one environment: program, hint, both arms, regret, parents, tokens and their weights."""
+    from spade_async.commands import show as command
+
+    command.show(run, env, seed=seed, as_json=json_output, console=Console())
+
+
+@app.command()
 def simulate(
     where: Annotated[
         Path | None,

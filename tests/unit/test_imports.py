@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("environment", "agent", "designer.hint", "evals", "nano"),
     ("coordinator", "generator", "learner", "simulate"),
     ("supervisor",),
+    ("view",),
     ("commands",),
     ("cli",),
     ("__main__",),
