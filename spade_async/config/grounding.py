@@ -19,3 +19,5 @@ class GroundingConfig(Section):
     """Most environments that are remembered."""
     num_exemplars: int = Field(2, ge=0, le=16)
     """Environments from memory shown to the designer."""
+    diversity_window: int = Field(64, ge=2, le=1024)
+    """Last valid designs over which diversity/* is measured; see docs/metrics.md."""

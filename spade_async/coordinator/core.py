@@ -20,6 +20,7 @@ from spade_async.coordinator.window import StepWindow
 from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
 from spade_async.domain import Domain
 from spade_async.grounding.corpus import Corpus
+from spade_async.grounding.diversity import Diversity
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import Ledger
 from spade_async.telemetry.alerts import Alert, Alerts
@@ -45,6 +46,7 @@ class Core:
     domain: Domain
     corpus: Corpus
     memory: Memory
+    diversity: Diversity
     skeletons: SkeletonWindow
     quota: SkeletonQuota
     fruitless: Fruitless

@@ -15,6 +15,7 @@ from spade_async.coordinator.dispatch import DESIGN, Task
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.state import DesignGroup, DesignMember, MemberState
 from spade_async.environment.contract import environment_id, skeleton
+from spade_async.grounding.diversity import Design
 from spade_async.ledger import GroupRow, SampleRow
 from spade_async.seeds import derive
 from spade_async.transport.messages import DesignResult, DesignTask
@@ -130,6 +131,7 @@ class DesignLoop:
         member.environment = environment
         member.skeleton_share = core.skeletons.share(environment.skeleton)
         core.skeletons.add(environment.skeleton)
+        core.diversity.add(Design(member.sample_id, environment.skeleton))
         if core.quota.admit(environment.skeleton):
             member.state = MemberState.WAITING
         else:

@@ -24,6 +24,7 @@ from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
+from spade_async.coordinator.recall import recall_diversity
 from spade_async.coordinator.regroup import regroup, restore_schedule
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.versions import VersionBook
@@ -32,6 +33,7 @@ from spade_async.disk.manifest import damage
 from spade_async.domain import load_domain
 from spade_async.errors import RunFolderError
 from spade_async.grounding.corpus import open_corpus
+from spade_async.grounding.diversity import Diversity
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import BatchRow, Ledger, VersionRow
 from spade_async.telemetry.alerts import Alerts
@@ -99,6 +101,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
         ),
         alerts=Alerts(folder.alerts, command=config.run.alert_command),
         memory=Memory(config.grounding.memory_capacity),
+        diversity=Diversity(config.grounding.diversity_window, config.run.seed),
         skeletons=SkeletonWindow(designer.novelty_window),
         quota=SkeletonQuota(
             limit=designer.plays_per_skeleton,
@@ -127,6 +130,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         if state is not None:
             part.restore(state)
     remember(core)
+    recall_diversity(core)
     core.counters = Counter(ledger.get_state("counters") or {})
     core.counters["resumes"] += 1
     core.next_number = int(ledger.get_state("next_number") or 0)

@@ -217,6 +217,7 @@ class StepLoop:
             if ages:
                 found[f"staleness/{role}_mean"] = mean(ages)
                 found[f"staleness/{role}_max"] = float(max(ages))
+        found |= core.diversity.metrics()
         found["designer/skeletons_per_batch"] = self._num_skeletons(rows)
         found["tokens/cut_at_deadline"] = float(core.counters["tokens_cut_at_deadline"])
         found["tokens/discarded_for_age"] = float(core.counters["tokens_discarded_for_age"])

@@ -54,6 +54,23 @@ class EnvironmentReads:
         row = self._db.row("SELECT environment_id FROM designs WHERE sample_id = ?", (sample_id,))
         return None if row is None else str(row[0])
 
+    def skeleton_counts(self) -> dict[str, int]:
+        """Valid designs of the run by skeleton."""
+        rows = self._db.rows(
+            "SELECT skeleton, COUNT(*) FROM designs JOIN environments USING (environment_id)"
+            " GROUP BY skeleton"
+        )
+        return {row[0]: row[1] for row in rows}
+
+    def last_designs(self, limit: int) -> list[tuple[str, str]]:
+        """(sample id, skeleton) of the last valid designs, oldest first."""
+        rows = self._db.rows(
+            "SELECT d.sample_id, e.skeleton FROM designs d JOIN environments e"
+            " USING (environment_id) ORDER BY d.rowid DESC LIMIT ?",
+            (limit,),
+        )
+        return [(row[0], row[1]) for row in reversed(rows)]
+
 
 class EnvironmentWrites(EnvironmentReads):
     """Changes of environments; inside a transaction."""

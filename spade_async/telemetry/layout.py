@@ -31,6 +31,15 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "held-out accuracy, all levels": ("eval/accuracy",),
         "refused by quota": ("designer/quota_refused",),
     },
+    "Diversity": {
+        "skeleton entropy: last designs, run": (
+            "diversity/skeleton_entropy",
+            "diversity/run_skeleton_entropy",
+        ),
+        "distinct skeletons, last designs": ("diversity/skeletons",),
+        "Vendi score: last designs, run": ("diversity/vendi", "diversity/run_vendi"),
+        "distinct skeletons, run": ("diversity/run_skeletons",),
+    },
     "Off-policy": {
         "agent age: largest, mean": ("staleness/agent_max", "staleness/agent_mean"),
         "designer age: largest, mean": ("staleness/designer_max", "staleness/designer_mean"),

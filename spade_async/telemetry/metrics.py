@@ -70,6 +70,22 @@ METRICS: dict[str, Metric] = {
     "labels/mean/<label>": _m(
         "label value", "Mean of a numeric label over the designed environments."
     ),
+    # Diversity of the valid designs.
+    "diversity/skeletons": _m(
+        "skeletons", "Distinct skeletons among the last grounding.diversity_window valid designs."
+    ),
+    "diversity/skeleton_entropy": _m(
+        "nats", "Entropy of the skeletons of the same designs: 0 for one, ln(window) for all new."
+    ),
+    "diversity/vendi": _m(
+        "programs", "Vendi score of the same designs: how many wholly distinct ones they are worth."
+    ),
+    "diversity/vendi_share": _m("share", "The same over their number; 1 is all distinct."),
+    "diversity/run_skeletons": _m("skeletons", "Distinct skeletons of the run's valid designs."),
+    "diversity/run_skeleton_entropy": _m("nats", "Entropy of the skeletons of all of them."),
+    "diversity/run_vendi": _m(
+        "programs", "Vendi score of a uniform sample of 64 valid designs of the run."
+    ),
     # Staleness.
     "staleness/agent_mean": _m("learner steps", "Mean age of the agent samples that were trained."),
     "staleness/agent_max": _m(
