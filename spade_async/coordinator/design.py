@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import DESIGN, Task
@@ -18,6 +17,7 @@ from spade_async.environment.contract import environment_id, skeleton
 from spade_async.grounding.diversity import Design
 from spade_async.ledger import GroupRow, SampleRow
 from spade_async.seeds import derive
+from spade_async.telemetry.clock import steady_unix_s
 from spade_async.transport.messages import DesignResult, DesignTask
 from spade_async.types import Environment, Outcome, Rejection, Role, Stage, TokenTrace
 
@@ -49,7 +49,7 @@ class DesignLoop:
                     document=group.document,
                     exemplars_json=json.dumps(group.exemplars),
                     members=len(group.members),
-                    created_unix_s=time.time(),
+                    created_unix_s=steady_unix_s(),
                 )
             )
             for member in group.members:
@@ -152,7 +152,7 @@ class DesignLoop:
                 purpose="train",
                 index=member.index,
                 missing_reason=CUT,
-                created_unix_s=time.time(),
+                created_unix_s=steady_unix_s(),
             ),
             None,
         )
@@ -200,7 +200,7 @@ class DesignLoop:
                 oldest_ordinal=core.versions.oldest_ordinal(result.versions, result.loss_mask),
                 num_tokens=len(result.token_ids),
                 num_trained_tokens=trace.num_trained_tokens,
-                created_unix_s=time.time(),
+                created_unix_s=steady_unix_s(),
                 labels_json=json.dumps(labels),
             ),
             trace,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import PLAY, Task
@@ -24,6 +23,7 @@ from spade_async.coordinator.state import (
 from spade_async.environment.contract import environment_id, skeleton
 from spade_async.ledger import GroupRow, SampleRow
 from spade_async.seeds import derive
+from spade_async.telemetry.clock import steady_unix_s
 from spade_async.transport.messages import EpisodeResult, PlayTask
 from spade_async.types import Arm, Environment, Outcome, Role, TokenTrace
 
@@ -121,7 +121,7 @@ class PlayLoop:
                 parent_group=None if parent is None else parent.group_id,
                 environment_id=environment.environment_id,
                 members=config.agent.seeds_per_environment,
-                created_unix_s=time.time(),
+                created_unix_s=steady_unix_s(),
             )
         )
         for arm in play.cells:
@@ -196,7 +196,7 @@ class PlayLoop:
                 oldest_ordinal=core.versions.oldest_ordinal(result.versions, result.loss_mask),
                 num_tokens=len(result.token_ids),
                 num_trained_tokens=trace.num_trained_tokens,
-                created_unix_s=time.time(),
+                created_unix_s=steady_unix_s(),
             ),
             # Hinted episodes are never trained: their tokens are not kept.
             trace if arm is Arm.NO_HINT else None,
@@ -229,7 +229,7 @@ class PlayLoop:
                     arm=message.arm,
                     index=index,
                     missing_reason=CUT,
-                    created_unix_s=time.time(),
+                    created_unix_s=steady_unix_s(),
                 ),
                 None,
             )

@@ -37,6 +37,7 @@ from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.steps import StepLoop
 from spade_async.coordinator.watch import Watch
 from spade_async.errors import ProcessFailure
+from spade_async.telemetry.clock import steady_unix_s
 from spade_async.telemetry.status import write_status
 from spade_async.telemetry.tensorboard import EventWriter
 from spade_async.transport import messages as m
@@ -251,7 +252,7 @@ class Coordinator:
             message.digest,
             message.location,
             self._resumed.learner.get("checkpoint"),
-            time.time(),
+            steady_unix_s(),
         )
         self._publisher.announce(message)
         if not self._has_asked:

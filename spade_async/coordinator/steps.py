@@ -25,6 +25,7 @@ from spade_async.coordinator.watch import Watch
 from spade_async.coordinator.window import mean
 from spade_async.ledger import BatchSample
 from spade_async.telemetry.alerts import Alert
+from spade_async.telemetry.clock import steady_unix_s
 from spade_async.telemetry.tensorboard import EventWriter
 from spade_async.transport.hub import Hub
 from spade_async.transport.messages import StepReport, WeightsPublished
@@ -116,7 +117,7 @@ class StepLoop:
         with core.ledger.transaction(full=True):
             self._count(report, rows)
             core.step = report.step
-            core.ledger.consume_batch(ordinal, report, time.time(), metrics)
+            core.ledger.consume_batch(ordinal, report, steady_unix_s(), metrics)
             core.timings.trained(ordinal, report)
             core.save_state()
         core.versions.add(version, ordinal)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from spade_async.coordinator.dispatch import Task
 from spade_async.ledger import STILL_OUT, Ledger, StepTime, TaskTime
+from spade_async.telemetry.clock import steady_unix_s
 from spade_async.transport.messages import DesignResult, EpisodeResult, StepReport, TrainingBatch
 
 STEPS_KEPT = 4
@@ -46,7 +47,7 @@ class Timings:
         timing = result.timing
         if task.sent_s is None or not timing:
             return
-        now = time.time()
+        now = steady_unix_s()
         self._tasks.append(
             TaskTime(
                 task_id=result.task_id,
@@ -70,21 +71,21 @@ class Timings:
             ordinal=ordinal,
             num_samples=len(batch.sample_ids),
             num_tokens=int(batch.loss_mask.sum()),
-            taken_unix_s=time.time(),
+            taken_unix_s=steady_unix_s(),
         )
         self._changed.add(ordinal)
 
     def trained(self, ordinal: int, report: StepReport) -> None:
         """Its step was reported."""
-        self._note(ordinal, trained_unix_s=time.time(), busy_s=report.busy_s)
+        self._note(ordinal, trained_unix_s=steady_unix_s(), busy_s=report.busy_s)
 
     def published(self, ordinal: int | None) -> None:
         """Its weights were sent to the generators."""
-        self._note(ordinal, published_unix_s=time.time())
+        self._note(ordinal, published_unix_s=steady_unix_s())
 
     def loaded(self, ordinal: int | None) -> None:
         """A generator has its weights; only the first one counts."""
-        self._note(ordinal, loaded_unix_s=time.time())
+        self._note(ordinal, loaded_unix_s=steady_unix_s())
 
     def _note(self, ordinal: int | None, **instants: float) -> None:
         step = None if ordinal is None else self._steps.get(ordinal)
@@ -95,7 +96,7 @@ class Timings:
 
     def still_out(self, ledger: Ledger, tasks: Iterable[Task]) -> None:
         """The run ends: note since when these tasks are out; inside a transaction."""
-        now, clock_s = time.time(), time.monotonic()
+        now, clock_s = steady_unix_s(), time.monotonic()
         out = {task.task_id: now - (clock_s - task.sent_s) for task in tasks if task.sent_s}
         ledger.put_state(STILL_OUT, out)
 

@@ -241,10 +241,9 @@ class Watch:
             limited_by=sentence(silent) or self.limited_by(),
             alerts=list(core.alerts.recent)[-20:],
             metrics=metrics,
-            updated_unix_s=time.time(),
             failure=self.failure,
             is_scripted=core.config.is_scripted,
-        )
+        ).stamp()
 
 
 def _item(oldest: tuple[str, float] | None, waits_for: str) -> str:

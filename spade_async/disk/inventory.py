@@ -57,7 +57,7 @@ class Candidate:
     """Something that may go."""
 
     rank: Rank
-    age: Version | float
+    age: Version | float | str
     """Lower goes first within a rank."""
     paths: tuple[Path, ...]
 
@@ -115,14 +115,16 @@ def _weights(root: Path, oldest_in_use: Version | None) -> Iterator[Candidate]:
 
 def _checkpoints(root: Path, newest_good: Version | None) -> Iterator[Candidate]:
     for path in sorted(root.glob("damaged-*")):
-        yield Candidate(Rank.DAMAGED, path.stat().st_mtime, (path,))
+        match = _CHECKPOINT.search(path.name)
+        # After what was undone, which is of no use at all.
+        yield Candidate(Rank.DAMAGED, (1, int(match[2]) if match else 0), (path,))
     if newest_good is None:
         return
     older = []
     for version, path in _named(root, _CHECKPOINT):
         if version[0] < newest_good[0] and version[1] >= newest_good[1]:
             # Of steps that were undone: nothing goes back to it.
-            yield Candidate(Rank.DAMAGED, version[1], (path,))
+            yield Candidate(Rank.DAMAGED, (0, version[1]), (path,))
         elif version < newest_good:
             older.append((version, path))
     # Of several branches the later step is newer; at the same step the later branch.
@@ -154,7 +156,8 @@ def _logs(root: Path) -> Iterator[Candidate]:
 def _events(root: Path, open_file: str) -> Iterator[Candidate]:
     for path in root.glob("events.out.tfevents.*"):
         if path.name != open_file:
-            yield Candidate(Rank.OLD_EVENTS, path.stat().st_mtime, (path,))
+            # By name, as they were opened: times of files follow the wall clock.
+            yield Candidate(Rank.OLD_EVENTS, path.name, (path,))
 
 
 def _named(root: Path, pattern: re.Pattern[str]) -> list[tuple[Version, Path]]:

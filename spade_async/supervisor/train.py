@@ -279,8 +279,7 @@ def _ready_model(
 
 def _show(folder: RunFolder, display: Display, status: RunStatus) -> None:
     # Only before the coordinator lives: from then on the file is its own.
-    status.updated_unix_s = time.time()
-    write_status(folder.status, status)
+    write_status(folder.status, status.stamp())
     display.show(status)
 
 
@@ -292,10 +291,9 @@ def _write_last_status(folder: RunFolder, state: str, failure: str | None) -> No
     elif status.state not in ENDED_STATES:
         status.state = "stopped" if state == "interrupted" else state
     status.processes = []
-    status.updated_unix_s = time.time()
     # The line is printed in any case; a full disk must not replace it by a traceback.
     with contextlib.suppress(OSError):
-        write_status(folder.status, status)
+        write_status(folder.status, status.stamp())
 
 
 def _check_room(config: Config, root: Path, model_folder: Path) -> None:

@@ -98,7 +98,7 @@ class Watcher:
         self._reported: dict[str, int] = {}
         """Part -> pid whose hang was reported; forgotten when it moves again."""
         self._hung_causes: dict[int, str] = {}
-        self._word: tuple[float, float] = (0.0, time.monotonic())
+        self._word: tuple[float | None, float] = (None, time.monotonic())
         """The coordinator's newest status, by its stamp, and when we first saw it."""
         self._turn_s = time.monotonic()
 
@@ -186,7 +186,7 @@ class Watcher:
         if paused_s > _OWN_PAUSE_S:
             # It was us who stood still.
             since_s += paused_s
-        newest = 0.0 if status is None else status.updated_unix_s
+        newest = None if status is None else status.updated_s
         if newest != stamp or is_full(self._folder.root):
             since_s = now_s
         self._word = (newest, since_s)

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 MOST_PENDING_BYTES = 64 << 20
 """Events beyond this are dropped and counted while nothing can be written."""
+PREFIX = "events.out.tfevents."
 _number = itertools.count()
 
 
@@ -34,7 +35,7 @@ class EventFile:
 
     def __init__(self, folder: Path, flush_s: float) -> None:
         name = (
-            f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}."
+            f"{PREFIX}{_next_unix_s(folder):010d}.{socket.gethostname()}.{os.getpid()}."
             f"{next(_number)}"
         )
         self.path = folder / name
@@ -88,3 +89,14 @@ class EventFile:
         """Flush and close."""
         self.flush()
         os.close(self._descriptor)
+
+
+def _next_unix_s(folder: Path) -> int:
+    """Seconds for the name of a new file: now, and after every file that is there.
+
+    TensorBoard reads the files of a folder in the order of their names. Were the clock set back
+    between two starts of a run, the newer file would be read first and its start taken for the
+    beginning.
+    """
+    stamps = [path.name.removeprefix(PREFIX)[:10] for path in folder.glob(f"{PREFIX}*")]
+    return max(int(time.time()), *(int(stamp) + 1 for stamp in stamps if stamp.isdigit()), 0)

@@ -59,7 +59,7 @@ def sentence(silent: dict[str, float]) -> str | None:
 
 def with_silence(status: RunStatus) -> RunStatus:
     """Status of a live run: a coordinator cannot say that it hangs, but what it said gets old."""
-    silent_s = time.time() - status.updated_unix_s
+    silent_s = status.age_s
     if silent_s > STATUS_TOO_OLD_S:
         status.limited_by = sentence({"coordinator": silent_s}) or ""
     return status

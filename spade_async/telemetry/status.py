@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from spade_async.disk.room import is_full
 from spade_async.telemetry.alerts import Alert
+from spade_async.telemetry.clock import boot_id
 
 
 class ProcessStatus(BaseModel):
@@ -57,10 +60,31 @@ class RunStatus(BaseModel):
     metrics: dict[str, float] = Field(default_factory=dict)
     """Newest value of each metric, by TensorBoard tag."""
     updated_unix_s: float = 0.0
+    """Wall clock of the last change, for people; see `age_s` for its age."""
+    updated_s: float | None = None
+    """The same by `time.monotonic` of the machine's start `boot_id`."""
+    boot_id: str = ""
     failure: str | None = None
     """One line: who, why, what to do."""
     is_scripted: bool = False
     """No model: see `SCRIPTED_NOTE`."""
+
+    def stamp(self) -> Self:
+        """Say that it is of now."""
+        self.updated_unix_s, self.updated_s = time.time(), time.monotonic()
+        self.boot_id = boot_id()
+        return self
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was stamped.
+
+        Setting the wall clock changes nothing, but for a run on another machine: there it is all
+        there is.
+        """
+        if self.updated_s is not None and self.boot_id and self.boot_id == boot_id():
+            return time.monotonic() - self.updated_s
+        return time.time() - self.updated_unix_s
 
 
 SCRIPTED_NOTE = (
