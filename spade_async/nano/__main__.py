@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from types import FrameType
 
 from spade_async.errors import SpadeError
 from spade_async.nano.cache import WarmStartSize, make
@@ -31,9 +32,10 @@ def main() -> int:
         "--measure", action="store_true", help="print validity and accuracies of the model"
     )
     parser.add_argument(
-        "--end-with-parent", action="store_true", help="be killed when the parent process ends"
+        "--end-with-parent", action="store_true", help="stop when the parent process ends"
     )
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, _leave)
     if given.end_with_parent:
         _end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -63,11 +65,17 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    """Ask the kernel for SIGKILL when the parent dies; the cache is safe against it."""
+    """Ask the kernel for SIGTERM when the parent dies, so that nothing half-made stays."""
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     if os.getppid() != parent or parent == 1:
         sys.exit(1)
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    """Unwind, which removes the folder in the making; once is enough."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signum)
 
 
 def _say(line: str) -> None:

@@ -3,11 +3,13 @@
 Layout: ``$XDG_CACHE_HOME/spade-async/nano-KEY/`` (or under ``~/.cache``) holds an ordinary Hugging
 Face model folder and `FILES`, the sha256 of every other file. KEY covers the nano source files that
 decide the weights, the versions of torch and transformers, the seed and the size. Makers work in a
-temporary folder beside it and rename; a lock file keeps two makers from doing the same work.
+temporary folder beside it and rename; a lock file keeps two makers from doing the same work, and
+tells a temporary folder of a living maker from one that a killed maker left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 FILES = "files.json"
 """Name of the digest file: {file name: sha256 hex}."""
 
+_PARTIAL = ".partial-"
 _SOURCES = (
     "chat.py",
     "families.py",
@@ -103,6 +106,7 @@ def make(
         ConfigError: the cache folder cannot be written.
     """
     folder = folder_of(seed, size)
+    sweep()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_suffix(".lock"), progress):
@@ -115,6 +119,20 @@ def make(
         ) from cause
 
 
+def sweep() -> None:
+    """Remove what makers left that were killed by -9, whatever they made.
+
+    A maker holds the lock of its model as long as it lives.
+    """
+    for partial in cache_root().glob(f"nano-*{_PARTIAL}*"):
+        lock = partial.with_name(partial.name.partition(_PARTIAL)[0] + ".lock")
+        # Somebody else's cache, or gone meanwhile: never a reason not to start.
+        with contextlib.suppress(OSError), lock.open("a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(partial, ignore_errors=True)
+            log.info("removed %s: whoever made it is dead", partial)
+
+
 def _fill(
     folder: Path,
     seed: int,
@@ -122,9 +140,7 @@ def _fill(
     progress: Callable[[float, str], None],
     maker: Maker,
 ) -> Path:
-    for stale in folder.parent.glob(f"{folder.name}.partial-*"):  # of a maker that was killed
-        shutil.rmtree(stale, ignore_errors=True)
-    working = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
+    working = Path(tempfile.mkdtemp(prefix=f"{folder.name}{_PARTIAL}", dir=folder.parent))
     try:
         maker(working, seed, size, progress)
         (working / FILES).write_text(json.dumps(_digests(working), indent=1))

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spade_async.errors import ConfigError
-from spade_async.nano.cache import WarmStartSize, find
+from spade_async.nano.cache import WarmStartSize, find, sweep
 
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_CHARACTERS = 400
+CLEAN_UP_S = 3.0
+"""Time for the maker to remove what it has begun."""
 
 
 def prepare(
@@ -31,8 +33,12 @@ def prepare(
 
     Raises:
         ConfigError: the warm start failed; carries its last line of output.
+
+    Whatever ends the call (also `SystemExit` of a signal's handler) ends the maker, which leaves
+    nothing behind.
     """
     size = size or WarmStartSize()
+    sweep()
     ready = find(seed, size)
     if ready is not None:
         progress(1.0, "nano model found in the cache")
@@ -59,8 +65,12 @@ def prepare(
         code = process.wait()
     finally:
         if process.poll() is None:  # Ctrl-C or an error in the caller's progress function
-            process.kill()
-            process.wait()
+            process.terminate()  # it removes what it has begun
+            try:
+                process.wait(CLEAN_UP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
     if code != 0:
         raise ConfigError(
             f'model.path="nano": its warm start ended with exit code {code}: '

@@ -11,6 +11,9 @@ import argparse
 import json
 import logging
 import os
+import signal
+import sys
+from types import FrameType
 from typing import Any
 
 from spade_async.domain import load_domain
@@ -30,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     logs.configure("model")
     lifeline.watch(options.lifeline_fd)
+    signal.signal(signal.SIGTERM, _leave)
     os.set_inheritable(options.report_fd, False)
 
     def report(**fields: Any) -> None:
@@ -50,6 +54,12 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     report(folder=None if folder is None else str(folder))
     return 0
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    """Unwind: the domain ends what it has started and removes what is half-made."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signum)
 
 
 if __name__ == "__main__":

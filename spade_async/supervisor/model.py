@@ -20,6 +20,8 @@ from spade_async.supervisor.parts import Lifeline, PartCommand, kill_all, spawn,
 from spade_async.supervisor.signals import Interrupts
 
 _TICK_S = 0.5
+CLEAN_UP_S = 4.0
+"""Time for the maker to remove what it has begun, when the user asks to stop."""
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 _MAX_HEADER_BYTES = 100 << 20
@@ -140,7 +142,7 @@ def make_model(
                     interrupts.drain()
                     if interrupts.count == 1:
                         part.send(signal.SIGTERM)
-                        wait_for([part], 2.0)
+                        wait_for([part], CLEAN_UP_S)
                     return None
                 if reports.fileno() not in ready:
                     continue
