@@ -28,6 +28,7 @@ RECORDS = {
     "telemetry/status.py": "when a status was written; its age on another machine",
     "telemetry/tensorboard.py": "wall time of events",
     "jail_backends/counters.py": "when a jail event was",
+    "view/run.py": "when a run folder was last written, shown in a table",
 }
 """Every file that reads a wall clock, and what the reading is a record of."""
 
