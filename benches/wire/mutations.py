@@ -126,13 +126,15 @@ class Mutator:
 
     def _other_sequence(self, header: bytes, block: bytes) -> Parts:
         fields = _fields(header)
-        way = self._random.randrange(4)
+        way = self._random.randrange(5)
         if way == 0:
             fields[3] = self._random.choice((-1, 1 << 62, 1.5, None, True, "1"))
         elif way == 1:
             fields[4] = self._random.choice((-1, 1 << 62, None, [1]))
         elif way == 2:
             fields[5] = self._random.choice(([3], [5, 3], [0] * 4000, [-1, 2], None, ["a", "b"]))
+        elif way == 3:
+            fields[8] = self._random.choice((-1, 1 << 62, 1 << 40, 1.5, None, True, "1", [1]))
         else:
             fields[2] = self._random.choice((None, 7, "x" * 300))
         return sealed(_packed(fields), block)

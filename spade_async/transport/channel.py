@@ -88,7 +88,7 @@ class Channel:
         try:
             frames = encode(Envelope(self._sender, message, seq, *news), self._max_bytes)
         except TransportError:
-            self._arrived.tell_again(news[1])
+            self._arrived.tell_again(news)
             raise
         finally:
             self._counters.busy_s += thread_time() - start_s
@@ -96,7 +96,7 @@ class Channel:
             self._sent.keep(frames, now_s)
         elif len(self.outgoing) >= _MOST_QUEUED:
             # The pipe is full: a newer one will tell more than this one.
-            self._arrived.tell_again(news[1])
+            self._arrived.tell_again(news)
             self._counters.dropped_unreliable += 1
             return frames
         self.outgoing.append(Outgoing(frames, message.reliable, is_first=True))
@@ -105,7 +105,8 @@ class Channel:
 
     def deliver(self, envelope: Envelope) -> Received | None:
         """Take in what came: settle acknowledgements, filter duplicates; a new message or None."""
-        if not self._sent.acknowledge(envelope.cumulative, envelope.ranges):
+        told = envelope.cumulative, envelope.ranges, envelope.delivered
+        if not self._sent.acknowledge(*told):
             self._counters.refuse("ack_of_unsent")
             return None
         message = envelope.message
@@ -133,14 +134,15 @@ class Channel:
         self._wake()
 
     def tick(self, now_s: float) -> None:
-        """Queue what is due to be sent again."""
+        """Queue what is due to be sent again; tell that what is held here came."""
+        self._arrived.tell_delivered()
         if self.outgoing:
             # The pipe is full: try again; repeating would only make the queue longer.
             self._wake()
             return
         due = self._sent.due(now_s, _MOST_REPEATED)
         self.outgoing.extend(Outgoing(frames, is_reliable=True, is_first=False) for frames in due)
-        if due:
+        if due or self._arrived.has_news:
             self._wake()
 
     def reconnect(self, now_s: float) -> None:
@@ -158,8 +160,7 @@ class Channel:
         Those of a full pipe wait: one later frame then tells them all.
         """
         while self._arrived.has_news and len(self.outgoing) < _MOST_QUEUED:
-            cumulative, ranges = self._arrived.take_news()
-            envelope = Envelope(self._sender, None, 0, cumulative, ranges)
+            envelope = Envelope(self._sender, None, 0, *self._arrived.take_news())
             frames = encode(envelope, self._max_bytes)
             self.outgoing.append(Outgoing(frames, is_reliable=False, is_first=False))
 

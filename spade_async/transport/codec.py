@@ -1,7 +1,7 @@
 """A message as exactly two frames: a msgpack header and one packed block of typed arrays.
 
 Header frame: CRC-32 (4 bytes, little-endian), then a msgpack array ``[kind, schema, sender, seq,
-cumulative, ranges, plain, arrays]``: `kind` is a class name of `messages` or "" (acknowledgements
+cumulative, ranges, plain, arrays, delivered]``: `kind` is a class name of `messages` or "" (acknowledgements
 alone), `plain` maps field names to values, `arrays` has ``[name, dtype, shape, offset]`` of each
 array in the block (see `block`). Nothing of ours is pickled. A frame is data from outside: sizes
 are capped before anything is allocated and every fault is a `FrameError`, never another exception.
@@ -66,6 +66,8 @@ class Envelope(NamedTuple):
     """The sender has acknowledged every sequence number up to this one."""
     ranges: tuple[tuple[int, int], ...] = ()
     """Further acknowledged (first, last) pairs."""
+    delivered: int = 0
+    """Every sequence number up to this one came and need not come again."""
 
 
 Frames = tuple[bytes, Buffer]
@@ -93,7 +95,8 @@ def encode(envelope: Envelope, max_bytes: int) -> Frames:
         if spec.arrays:
             specs, block = _pack_block(kind, spec, message)
     flat = [bound for pair in envelope.ranges for bound in pair]
-    fields = [kind, SCHEMA, envelope.sender, envelope.seq, envelope.cumulative, flat, plain, specs]
+    numbers = [envelope.seq, envelope.cumulative, flat]
+    fields = [kind, SCHEMA, envelope.sender, *numbers, plain, specs, envelope.delivered]
     try:
         body = msgpack.packb(fields, unicode_errors="surrogatepass")
     except (TypeError, ValueError, OverflowError, RecursionError) as cause:
@@ -141,13 +144,13 @@ def decode(frames: Sequence[Buffer], max_bytes: int) -> Envelope:
             f"the other side speaks schema {schema!r}, this one {SCHEMA}: "
             "run the same version of the program everywhere",
         )
-    if len(fields) != 8:
-        raise FrameError("header", f"the header has {len(fields)} fields, expected 8")
-    _, _, sender, seq, cumulative, flat, plain, specs = fields
+    if len(fields) != 9:
+        raise FrameError("header", f"the header has {len(fields)} fields, expected 9")
+    _, _, sender, seq, cumulative, flat, plain, specs, delivered = fields
     if (
         not isinstance(sender, str)
         or len(sender) > 255
-        or not (_is_seq(seq) and _is_seq(cumulative))
+        or not (_is_seq(seq) and _is_seq(cumulative) and _is_seq(delivered))
     ):
         raise FrameError("header", "sender or sequence numbers are malformed")
     message = _message(kind, plain, specs, block)
@@ -155,7 +158,7 @@ def decode(frames: Sequence[Buffer], max_bytes: int) -> Envelope:
         raise FrameError("header", "acknowledgements carry a sequence number")
     if message is not None and message.reliable != bool(seq):
         raise FrameError("header", f"{kind} has sequence number {seq}")
-    return Envelope(sender, message, seq, cumulative, _ranges(flat))
+    return Envelope(sender, message, seq, cumulative, _ranges(flat), delivered)
 
 
 def _message(kind: str, plain: Any, specs: Any, block: Buffer) -> Message | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spade_async.transport.codec import MAX_RANGES, Frames
 
@@ -38,6 +39,7 @@ class SendWindow:
         self._resend_s = resend_s
         self._pending: dict[int, Pending] = {}
         self._last = 0
+        self._delivered = 0
         self._next_due_s = float("inf")
 
     def __len__(self) -> int:
@@ -55,11 +57,22 @@ class SendWindow:
         self._pending[self._last] = Pending(frames, now_s, due_s, self._resend_s)
         self._next_due_s = min(self._next_due_s, due_s)
 
-    def acknowledge(self, cumulative: int, ranges: Iterable[tuple[int, int]]) -> bool:
-        """Forget what the receiver acknowledged; False when it names what was never sent."""
+    def acknowledge(
+        self, cumulative: int, ranges: Iterable[tuple[int, int]], delivered: int = 0
+    ) -> bool:
+        """Forget what the receiver acknowledged; False when it names what was never sent.
+
+        What it only holds (up to `delivered`) stays. It is sent again as rarely as anything is,
+        because all that can be missing is the acknowledgement, and after `rewind`.
+        """
         ranges = list(ranges)
-        if max([cumulative, *(last for _, last in ranges)]) > self._last:
+        if max([cumulative, delivered, *(last for _, last in ranges)]) > self._last:
             return False
+        for seq in range(self._delivered + 1, delivered + 1):
+            if (held := self._pending.get(seq)) is not None:
+                held.delay_s = _MAX_BACKOFF * self._resend_s
+                held.due_s = max(held.due_s, held.first_s + held.delay_s)
+        self._delivered = max(self._delivered, delivered)
         pending = self._pending
         while pending and (oldest := next(iter(pending))) <= cumulative:
             del pending[oldest]
@@ -97,6 +110,7 @@ class SendWindow:
         for pending in self._pending.values():
             pending.due_s, pending.delay_s = now_s, self._resend_s
         self._next_due_s = now_s
+        self._delivered = next(iter(self._pending), self._last + 1) - 1
 
     def frames(self) -> list[Frames]:
         """Frames of everything not acknowledged, oldest first."""
@@ -106,6 +120,17 @@ class SendWindow:
         """Age of the oldest, 0 when there is none."""
         first = next(iter(self._pending.values()), None)
         return 0.0 if first is None else now_s - first.first_s
+
+
+class News(NamedTuple):
+    """What one frame tells of the messages that came."""
+
+    cumulative: int
+    """Every message up to this one is acknowledged."""
+    ranges: tuple[tuple[int, int], ...]
+    """Further acknowledged (first, last) pairs."""
+    delivered: int
+    """Every message up to this one came: it need not come again while the connection stands."""
 
 
 class Arrival(enum.Enum):
@@ -121,6 +146,8 @@ class ReceiveWindow:
 
     def __init__(self) -> None:
         self._cumulative = 0
+        self._delivered = 0
+        self._told_delivered = 0
         self._acknowledged: set[int] = set()
         self._held: set[int] = set()
         self._to_tell: set[int] = set()
@@ -145,10 +172,14 @@ class ReceiveWindow:
             self._to_tell.add(seq)
             return Arrival.DUPLICATE
         if seq in self._held:
+            # The sender does not know that it came; above a gap it cannot be told.
+            self._is_cumulative_news |= seq <= self._delivered
             return Arrival.DUPLICATE
         if seq > self._cumulative + _MAX_AHEAD:
             return Arrival.TOO_FAR
         self._held.add(seq)
+        while self._delivered + 1 in self._held or self._delivered + 1 in self._acknowledged:
+            self._delivered += 1
         return Arrival.NEW
 
     def acknowledge(self, seq: int) -> bool:
@@ -164,8 +195,13 @@ class ReceiveWindow:
             self._is_cumulative_news = True
         return True
 
-    def take_news(self) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """(cumulative, ranges above it) to tell now; what does not fit stays for the next frame."""
+    def tell_delivered(self) -> None:
+        """Make it news that messages came which are still held: their effect takes its time."""
+        if self._delivered > max(self._told_delivered, self._cumulative):
+            self._is_cumulative_news = True
+
+    def take_news(self) -> News:
+        """What is to be told now; what does not fit stays for the next frame."""
         self._is_cumulative_news = False
         ranges: list[tuple[int, int]] = []
         told: list[int] = []
@@ -179,10 +215,11 @@ class ReceiveWindow:
                     break
             told.append(seq)
         self._to_tell.difference_update(told)
-        return self._cumulative, tuple(ranges)
+        self._told_delivered = self._delivered
+        return News(self._cumulative, tuple(ranges), self._delivered)
 
-    def tell_again(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def tell_again(self, news: News) -> None:
         """Take back the last `take_news`: its frame was not sent."""
         self._is_cumulative_news = True
-        for first, last in ranges:
+        for first, last in news.ranges:
             self._to_tell.update(range(first, last + 1))

@@ -97,6 +97,25 @@ def test_acknowledgements_travel_with_messages():
     assert left.num_unacknowledged == 0
 
 
+def test_a_message_that_is_worked_on_for_long_is_not_sent_a_second_time():
+    (left, left_counters), (right, right_counters) = channel("left"), channel("right")
+    left.send(stop(1), 0.0)
+    held = None
+    for tenth in range(110):
+        for sender, receiver in ((left, right), (right, left)):
+            sender.tick(tenth / 10)
+            sender.queue_acknowledgements()
+            while sender.outgoing:
+                item = sender.outgoing.popleft()
+                (left_counters if sender is left else right_counters).count_out(item)
+                held = receiver.deliver(decode(item.frames, CAP)) or held
+    assert held is not None
+    assert left.num_unacknowledged == 1
+    assert left_counters.resent == 0
+    assert right_counters.duplicates == 0
+    assert left_counters.control == 1, "its arrival was told once"
+
+
 def test_unreliable_messages_are_not_kept():
     left, _ = channel("left")
     left.send(Credit(tasks=1), 0.0)

@@ -58,14 +58,64 @@ def test_a_held_message_is_a_silent_duplicate_and_an_acknowledged_one_is_told_ag
     assert window.arrive(2) is Arrival.DUPLICATE
     assert not window.has_news
     window.acknowledge(2)
-    assert window.take_news() == (0, ((2, 2),))
+    assert window.take_news() == (0, ((2, 2),), 0)
     assert window.arrive(2) is Arrival.DUPLICATE
-    assert window.take_news() == (0, ((2, 2),))
+    assert window.take_news() == (0, ((2, 2),), 0)
     window.arrive(1)
     window.acknowledge(1)
     assert window.take_news()[0] == 2
     assert window.arrive(1) is Arrival.DUPLICATE
     assert window.take_news()[0] == 2
+
+
+def test_what_the_receiver_holds_is_sent_again_rarely_as_only_its_acknowledgement_can_be_lost():
+    window = SendWindow(1.0)
+    window.keep(FRAMES, now_s=0.0)
+    assert window.acknowledge(0, [], delivered=1)
+    assert len(window) == 1, "it is kept until it is acknowledged"
+    times = [t / 10 for t in range(0, 400) if window.due(t / 10)]
+    assert times == [12.0, 24.0, 36.0]
+
+
+def test_a_new_connection_makes_due_what_the_receiver_held_before():
+    window = filled(3)
+    assert window.acknowledge(1, [], delivered=3)
+    window.rewind(5.0)
+    assert [int(header) for header, _ in window.due(5.0)] == [2, 3]
+    assert window.acknowledge(1, [], delivered=3)
+    assert not window.due(9.0), "the receiver says of the new connection that it has them"
+
+
+def test_delivery_of_what_was_never_sent_changes_nothing():
+    window = filled(2)
+    assert not window.acknowledge(2, [], delivered=3)
+    assert len(window) == 2
+    assert len(window.due(2.0)) == 2
+
+
+def test_held_messages_are_told_once_without_a_gap_and_again_when_they_come_again():
+    window = ReceiveWindow()
+    for seq in (1, 2, 4):
+        window.arrive(seq)
+    assert not window.has_news
+    window.tell_delivered()
+    assert window.take_news() == (0, (), 2)
+    window.tell_delivered()
+    assert not window.has_news
+    assert window.arrive(2) is Arrival.DUPLICATE
+    assert window.take_news() == (0, (), 2)
+    window.arrive(3)
+    window.tell_delivered()
+    assert window.take_news() == (0, (), 4)
+
+
+def test_what_is_acknowledged_at_once_needs_no_word_of_its_delivery():
+    window = ReceiveWindow()
+    window.arrive(1)
+    window.acknowledge(1)
+    assert window.take_news() == (1, (), 1)
+    window.tell_delivered()
+    assert not window.has_news
 
 
 def test_a_number_far_ahead_is_refused():
