@@ -1,10 +1,11 @@
 """A message as exactly two frames: a msgpack header and one packed block of typed arrays.
 
 Header frame: CRC-32 (4 bytes, little-endian), then a msgpack array ``[kind, schema, sender, seq,
-cumulative, ranges, plain, arrays, delivered]``: `kind` is a class name of `messages` or "" (acknowledgements
-alone), `plain` maps field names to values, `arrays` has ``[name, dtype, shape, offset]`` of each
-array in the block (see `block`). Nothing of ours is pickled. A frame is data from outside: sizes
-are capped before anything is allocated and every fault is a `FrameError`, never another exception.
+cumulative, ranges, plain, arrays, delivered]``: `kind` is a class name of `messages` or ""
+(acknowledgements alone), `plain` maps field names to values, `arrays` has ``[name, dtype, shape,
+offset]`` of each array in the block (see `block`). Nothing of ours is pickled. A frame is data from
+outside: sizes are capped before anything is allocated and every fault is a `FrameError`, never
+another exception.
 
 The checksum covers the rest of the header and a block of up to 64 KiB. The header fixes the length
 and the tiling of any block, so a cut or shifted one is refused. The content of a larger one is left
