@@ -89,6 +89,7 @@ def build_report(run_dir: Path) -> dict[str, Any]:
             "restarts": cost["restarts"],
             "nonfinite_updates": ledger.nonfinite_updates(),
             "alerts": [alert.text for alert in ledger.alerts()],
+            "alarms": (ledger.get_state("guards") or {}).get("history", []),
             "base_version": table.base_version,
             "trained_version": table.trained_version,
             "held_out": [asdict(row) for row in table.rows],

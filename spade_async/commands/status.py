@@ -55,6 +55,7 @@ def as_json(status: RunStatus) -> dict[str, Any]:
         "oldest_wait_seconds": status.oldest_wait_seconds,
         "limited_by": status.limited_by,
         "alerts": [alert.model_dump() for alert in status.alerts],
+        "alarms": status.alarms,
         "failure": status.failure,
         "scripted": status.is_scripted,
         "updated_unix_s": status.updated_unix_s,

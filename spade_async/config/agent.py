@@ -21,4 +21,5 @@ class AgentConfig(Section):
     max_new_tokens_per_turn: int = Field(16, ge=1, le=65_536)
     """Longest reply in one turn."""
     pool_share: Share = 0.25
-    """Share of the agent's places kept for plays from memory or the seed pool."""
+    """Share of the agent's places kept for plays from memory or the seed pool; 0 plays only what
+    was just designed."""

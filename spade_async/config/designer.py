@@ -27,8 +27,9 @@ class DesignerConfig(Section):
     invalid_reward: float = Field(-1.0, ge=-10.0, le=0.0)
     """Bounded pay for a draft that is rejected."""
     novelty_penalty: float = Field(0.2, ge=0.0, le=10.0)
-    """Times the share of the same skeleton among the recent designs."""
+    """Times the share of the same skeleton among the recent designs; 0 takes nothing off."""
     novelty_window: int = Field(64, ge=1, le=100_000)
     """How many recent designs the share is taken over."""
-    plays_per_skeleton: int = Field(3, ge=1, le=1024)
-    """Most environments of one skeleton that are played among the designs of one step."""
+    plays_per_skeleton: int = Field(3, ge=0, le=1024)
+    """Most environments of one skeleton that are played among the designs of one step; 0 is no
+    limit."""

@@ -15,4 +15,7 @@ class RegretConfig(Section):
     out_of_reach_at: Share = 0.1
     """Mean hinted success at or below which it is out of reach."""
     leak_seeds: int = Field(4, ge=0, le=64)
-    """Seeds on which the hint alone is tried as the answer."""
+    """Seeds on which the hint alone is tried as the answer; 0 measures nothing."""
+    leak_discount: bool = True
+    """Whether the designer is paid regret * (1 - share of seeds that leak). False still measures
+    the share and pays the regret as it is."""

@@ -16,6 +16,7 @@ from spade_async.config.clashes import betas_problem, staleness_clash
 from spade_async.config.correction import CorrectionConfig, correction_problem
 from spade_async.config.designer import DesignerConfig
 from spade_async.config.grounding import GroundingConfig
+from spade_async.config.guards import GuardsConfig
 from spade_async.config.regret import RegretConfig
 from spade_async.config.run import RunConfig
 from spade_async.config.scripted import ScriptedConfig
@@ -163,7 +164,7 @@ class LearnerConfig(Section):
     entropy_weight: float = Field(0.0, ge=0.0, le=10.0)
     """Weight of the policy's entropy, a bonus on every trained token (PPO's third term)."""
     kl_to_start: float = Field(0.0, ge=0.0, le=10.0)
-    """Weight of KL(policy || start) on the agent's tokens."""
+    """Weight of KL(policy || start) on the agent's tokens; 0 is none."""
     normalise_std: bool = False
     """Divide advantages by the group's standard deviation (GRPO) or not (Dr. GRPO)."""
     designer_weight: float = Field(1.0, ge=0.0, le=1000.0)
@@ -244,6 +245,7 @@ class Config(Section):
     designer: DesignerConfig = DesignerConfig()
     agent: AgentConfig = AgentConfig()
     regret: RegretConfig = RegretConfig()
+    guards: GuardsConfig = GuardsConfig()
     # "async" is a keyword of Python: the field has an alias.
     async_: AsyncConfig = Field(AsyncConfig(), alias="async")
     engine: EngineConfig = EngineConfig()

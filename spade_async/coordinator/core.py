@@ -11,6 +11,7 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
+from spade_async.coordinator.guards import Guards
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.state import DesignGroup, PlayGroup
 from spade_async.coordinator.tags import Result, tag_problem, without_tokens
@@ -50,6 +51,7 @@ class Core:
     skeletons: SkeletonWindow
     quota: SkeletonQuota
     fruitless: Fruitless
+    guards: Guards
     window: StepWindow = field(default_factory=StepWindow)
     timings: Timings = field(default_factory=Timings)
     design_groups: dict[str, DesignGroup] = field(default_factory=dict)
@@ -128,6 +130,8 @@ class Core:
             "corpus": self.corpus.state(),
             "skeletons": self.skeletons.state(),
             "quota": self.quota.state(),
+            "guards": self.guards.state(),
+            "guards_forgetting": self.guards.forgetting.state(),
             "counters": dict(self.counters),
             "next_number": self.next_number,
             "shown_step": self.shown_step,

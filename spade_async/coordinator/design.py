@@ -30,6 +30,8 @@ class DesignLoop:
     def __init__(self, core: Core, scorer: Scorer) -> None:
         self._core = core
         self._scorer = scorer
+        config = core.config
+        self._measures_leaks = config.regret.leak_seeds > 0 and config.designer.hint != "none"
 
     def admit(self) -> None:
         """Admit every designer group the schedule has room for."""
@@ -120,8 +122,9 @@ class DesignLoop:
             self._scorer.missing(group, member, result.missing_reason)
             return
         core.counters["designs"] += 1
+        leak_share = result.leak_share if self._measures_leaks else None
         core.window.design(
-            stage=None if rejection is None else rejection.stage, leak_share=result.leak_share
+            stage=None if rejection is None else rejection.stage, leak_share=leak_share
         )
         if rejection is not None:
             core.quota.skip()
@@ -132,6 +135,8 @@ class DesignLoop:
         member.skeleton_share = core.skeletons.share(environment.skeleton)
         core.skeletons.add(environment.skeleton)
         core.diversity.add(Design(member.sample_id, environment.skeleton))
+        core.window.repeated(member.skeleton_share)
+        core.guards.design(environment.skeleton, dict(environment.labels), leak_share)
         if core.quota.admit(environment.skeleton):
             member.state = MemberState.WAITING
         else:

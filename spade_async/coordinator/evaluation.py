@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.dispatch import EVALUATION, Task
+from spade_async.coordinator.forgetting import Scored
 from spade_async.environment.contract import environment_id
 from spade_async.seeds import derive
 from spade_async.transport.messages import EpisodeResult, PlayTask
 from spade_async.types import Arm, PolicyVersion
 
 log = logging.getLogger(__name__)
+
+LEVEL_LABEL = "level"
+"""Label of a program that says the same as `HeldOutItem.level`."""
 
 
 @dataclass(slots=True)
@@ -27,8 +31,11 @@ class EvalRun:
     step: int
     levels: dict[str, str]
     """task id -> level."""
+    groups: dict[str, tuple[str, ...]]
+    """task id -> "level 1", "family sort", ...: what its episodes count for."""
     waiting_for: set[tuple[str, int]]
     returns: dict[str, list[float]] = field(default_factory=dict)
+    scores: list[Scored] = field(default_factory=list)
     missing: int = 0
 
 
@@ -40,6 +47,8 @@ class EvalResult:
     step: int
     levels: dict[str, tuple[int, float, float | None]]
     missing: int
+    scores: tuple[Scored, ...] = ()
+    """Every scored instance by itself."""
 
 
 class Evaluation:
@@ -63,11 +72,12 @@ class Evaluation:
         """Queue the held-out set for one version; the caller holds back newer weights."""
         assert self.running is None, "one evaluation at a time"
         core, config = self._core, self._core.config
-        run = EvalRun(version=version, step=version.step, levels={}, waiting_for=set())
+        run = EvalRun(version=version, step=version.step, levels={}, groups={}, waiting_for=set())
         self.running = run
         for number, ((level, source), seeds) in enumerate(self._items.items()):
             task_id = f"e-{version}-{number}"
             run.levels[task_id] = level
+            run.groups[task_id] = _groups(level, core.domain.labels(source))
             run.waiting_for |= {(task_id, i) for i in range(len(seeds))}
             message = PlayTask(
                 task_id=task_id,
@@ -107,6 +117,10 @@ class Evaluation:
         else:
             level = run.levels[result.task_id]
             run.returns.setdefault(level, []).append(result.episode_return)
+            # The number of a task is the same at every evaluation, its id names the version.
+            key = f"{result.task_id.rpartition('-')[2]}.{result.index}"
+            groups = run.groups[result.task_id]
+            run.scores.append(Scored(key, groups, result.episode_return))
         return self._finish() if not run.waiting_for else None
 
     def cut(self, task: Task) -> EvalResult | None:
@@ -141,4 +155,9 @@ class Evaluation:
                 "missing",
                 kind="evaluation_missing",
             )
-        return EvalResult(run.version, run.step, levels, run.missing)
+        return EvalResult(run.version, run.step, levels, run.missing, tuple(run.scores))
+
+
+def _groups(level: str, labels: dict[str, str]) -> tuple[str, ...]:
+    others = (f"{name} {value}" for name, value in sorted(labels.items()) if name != LEVEL_LABEL)
+    return (f"{LEVEL_LABEL} {level}", *others)

@@ -24,6 +24,7 @@ from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
+from spade_async.coordinator.guards import Guards
 from spade_async.coordinator.recall import recall_diversity
 from spade_async.coordinator.regroup import regroup, restore_schedule
 from spade_async.coordinator.schedule import Schedule
@@ -107,6 +108,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             limit=designer.plays_per_skeleton,
             window=designer.groups_per_step * designer.group_size,
         ),
+        guards=Guards(config.guards),
         fruitless=Fruitless(
             {
                 Role.DESIGNER: (designer_bound + 1) * designer.groups_per_step,
@@ -125,6 +127,8 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         ("corpus", core.corpus),
         ("skeletons", core.skeletons),
         ("quota", core.quota),
+        ("guards", core.guards),
+        ("guards_forgetting", core.guards.forgetting),
     ):
         state = ledger.get_state(key)
         if state is not None:

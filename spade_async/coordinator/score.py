@@ -58,7 +58,7 @@ class Scorer:
         pairs = list(zip(play.returns(Arm.WITH_HINT), play.returns(Arm.NO_HINT), strict=True))
         found = estimate(
             pairs,
-            leak_share=play.environment.leak_share,
+            leak_share=play.environment.leak_share if config.regret.leak_discount else 0.0,
             mastered_at=config.regret.mastered_at,
             out_of_reach_at=config.regret.out_of_reach_at,
         )

@@ -19,6 +19,7 @@ from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.divergence import DivergenceWatch
 from spade_async.coordinator.evaluation import EvalResult
+from spade_async.coordinator.forgetting import family_tags
 from spade_async.coordinator.link_figures import LinkFigures
 from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.watch import Watch
@@ -169,6 +170,12 @@ class StepLoop:
                 error,
             )
         tags = _eval_tags({level: scores[:2] for level, scores in result.levels.items()})
+        tags |= family_tags(result.scores)
+        drop, alarms = core.guards.scored(result.step, result.scores)
+        if drop is not None:
+            tags["guards/forgetting"] = drop
+        for told in alarms:
+            core.alert(told.text, kind=told.kind)
         self._tensorboard.scalars(result.step, tags)
         self._tensorboard.flush()
         self.newest.update(tags)
@@ -219,6 +226,7 @@ class StepLoop:
                 found[f"staleness/{role}_mean"] = mean(ages)
                 found[f"staleness/{role}_max"] = float(max(ages))
         found |= core.diversity.metrics()
+        found |= core.guards.figures()
         found["designer/skeletons_per_batch"] = self._num_skeletons(rows)
         found["tokens/cut_at_deadline"] = float(core.counters["tokens_cut_at_deadline"])
         found["tokens/discarded_for_age"] = float(core.counters["tokens_discarded_for_age"])
@@ -290,6 +298,8 @@ class StepLoop:
                 f"token of {len(rows)} samples through",
                 kind="update_skipped",
             )
+        for told in self._core.guards.step(report.step):
+            self._core.alert(told.text, kind=told.kind)
         far = self._divergence.observe(report.metrics.get("learner/kl_generator"))
         if far is not None:
             self._core.alert(f"step {report.step}: {far}", kind="divergence")

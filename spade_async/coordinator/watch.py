@@ -240,6 +240,7 @@ class Watch:
             hung=self._hung(pids),
             limited_by=sentence(silent) or self.limited_by(),
             alerts=list(core.alerts.recent)[-20:],
+            alarms=core.guards.active,
             metrics=metrics,
             failure=self.failure,
             is_scripted=core.config.is_scripted,

@@ -37,6 +37,7 @@ class StepWindow:
         self._stages: Counter[str] = Counter()
         self._rewards: list[float] = []
         self._leaks: list[float] = []
+        self._skeleton_shares: list[float] = []
         self._estimates: list[RegretEstimate] = []
         self._returns: dict[str, list[float]] = {arm: [] for arm in Arm}
         self._labels: dict[str, Counter[str]] = {}
@@ -48,8 +49,8 @@ class StepWindow:
         self._since_s = time.monotonic()
         self._num_designs = 0
 
-    def design(self, *, stage: str | None, leak_share: float) -> None:
-        """One finished design: its rejection stage, or None and its leak share."""
+    def design(self, *, stage: str | None, leak_share: float | None) -> None:
+        """One finished design: its rejection stage, or None and its leak share where measured."""
         valid = stage is None
         self._valid.append(valid)
         self._recent_validity.append(valid)
@@ -57,8 +58,12 @@ class StepWindow:
         if stage is not None:
             self._stages[stage] += 1
             self._seen_stages.add(stage)
-        else:
+        elif leak_share is not None:
             self._leaks.append(leak_share)
+
+    def repeated(self, skeleton_share: float) -> None:
+        """One valid design: the share of its skeleton among the recent ones."""
+        self._skeleton_shares.append(skeleton_share)
 
     def paid(self, reward: float) -> None:
         """One design was paid."""
@@ -134,6 +139,7 @@ class StepWindow:
             "designer/validity_window": self.validity_window(),
             "designer/reward_mean": mean(self._rewards),
             "designer/leak_share": mean(self._leaks),
+            "designer/skeleton_share": mean(self._skeleton_shares),
             "designer/quota_refused": float(self._refused),
             "regret/mean": mean(e.regret for e in self._estimates),
             "regret/paid_mean": mean(e.paid_regret for e in self._estimates),

@@ -52,13 +52,16 @@ class SkeletonWindow:
 class SkeletonQuota:
     """Lets at most `limit` designs of one skeleton be played among any `window` designs in a row.
 
+    A limit of 0 is none: every valid design is played.
     `window` is the designs of one step (groups_per_step * group_size). Call exactly one of `admit`
     and `skip` per design.
     """
 
     def __init__(self, *, limit: int, window: int) -> None:
-        if limit < 1 or window < 1:
-            raise ValueError(f"plays_per_skeleton={limit}, window={window}: must be at least 1")
+        if limit < 0 or window < 1:
+            raise ValueError(
+                f"plays_per_skeleton={limit}, window={window}: must be at least 0 and 1"
+            )
         self._limit = limit
         self._window = window
         self._recent: deque[str | None] = deque(maxlen=window)
@@ -66,7 +69,7 @@ class SkeletonQuota:
     def admit(self, skeleton: str) -> bool:
         """Whether this valid design is played; a refused one is `reward.Unplayed`."""
         others = list(self._recent)[-(self._window - 1) :] if self._window > 1 else []
-        is_admitted = others.count(skeleton) < self._limit
+        is_admitted = not self._limit or others.count(skeleton) < self._limit
         self._recent.append(skeleton if is_admitted else None)
         return is_admitted
 

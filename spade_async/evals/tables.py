@@ -105,9 +105,21 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
             f" restarts {_count(report['restarts'])}",
         ),
     )
-    for name, value in lines:
+    for name, value in (*lines, *_alarms(report)):
         grid.add_row(name, value)
     return grid
+
+
+def _alarms(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """One line per alarm of the guards that was raised."""
+    return [
+        (
+            f"alarm {alarm['kind']}",
+            f"since step {alarm['raised_step']}, "
+            + ("holds" if alarm["cleared_step"] is None else f"over at {alarm['cleared_step']}"),
+        )
+        for alarm in report.get("alarms", ())
+    ]
 
 
 def _notes(report: Mapping[str, Any]) -> list[RenderableType]:

@@ -31,6 +31,8 @@ def panel(status: RunStatus) -> RenderableType:
         body.append(_processes(status))
     if status.limited_by:
         body.append(Text.assemble(("limited by ", "bold"), status.limited_by))
+    if status.alarms:
+        body.append(Text(f"alarms that hold now: {', '.join(status.alarms)}", style="bold yellow"))
     body += [Text(f"! {alert}", style="yellow") for alert in status.alerts[-_MAX_ALERTS:]]
     if status.failure:
         body.append(Text(status.failure, style="bold red"))
@@ -57,6 +59,8 @@ def plain_line(status: RunStatus) -> str:
     ]
     if status.limited_by:
         parts.append(f"limited by {status.limited_by.partition(':')[0]}")
+    if status.alarms:
+        parts.append(f"alarms {', '.join(status.alarms)}")
     if status.alerts:
         parts.append(f"alerts {len(status.alerts)}: {status.alerts[-1]}")
     return " | ".join(parts)

@@ -102,5 +102,23 @@ KINDS: dict[str, AlertKind] = {
     "evaluation_given_up": AlertKind(
         "A generator died during an evaluation whose weights are gone by now.", ""
     ),
+    "designer_collapse": AlertKind(
+        "The designer writes few shapes or mostly one family of programs, against its own start "
+        "and in absolute terms.",
+        "raise designer.novelty_penalty or agent.pool_share, lower designer.plays_per_skeleton or "
+        "learner.lr; see docs/guards.md",
+    ),
+    "hint_leak": AlertKind(
+        "The hint alone is the answer on many seeds: regret is paid for giving solutions away.",
+        "set regret.leak_discount=true; see docs/guards.md",
+    ),
+    "forgetting": AlertKind(
+        "Held-out accuracy fell below its first or best value by more than chance explains.",
+        "raise agent.pool_share or learner.kl_to_start, lower learner.lr, or go back to an earlier "
+        "checkpoint; see docs/guards.md",
+    ),
+    "guard_cleared": AlertKind(
+        "What one of the three alarms above told is over: the figure is back within its limit.", ""
+    ),
     "other": AlertKind("Anything else.", ""),
 }

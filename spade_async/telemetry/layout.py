@@ -40,6 +40,15 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "Vendi score: last designs, run": ("diversity/vendi", "diversity/run_vendi"),
         "distinct skeletons, run": ("diversity/run_skeletons",),
     },
+    "Does self-play go wrong": {
+        "effective skeletons": ("guards/effective_skeletons",),
+        "largest share: family, skeleton": (
+            "guards/largest_family_share",
+            "guards/largest_skeleton_share",
+        ),
+        "hint alone is the answer": ("guards/leak_share",),
+        "fall of held-out success": ("guards/forgetting",),
+    },
     "Off-policy": {
         "agent age: largest, mean": ("staleness/agent_max", "staleness/agent_mean"),
         "designer age: largest, mean": ("staleness/designer_max", "staleness/designer_mean"),

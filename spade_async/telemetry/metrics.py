@@ -61,6 +61,11 @@ METRICS: dict[str, Metric] = {
     "designer/leak_share": _m(
         "share", "Mean share of probed seeds where the hint alone is the answer."
     ),
+    "designer/skeleton_share": _m(
+        "share",
+        "Mean share of a design's skeleton among the designer.novelty_window designs before it: "
+        "what designer.novelty_penalty multiplies.",
+    ),
     "designer/quota_refused": _m(
         "designs", "Valid designs not played: their skeleton had its plays."
     ),
@@ -237,6 +242,28 @@ METRICS: dict[str, Metric] = {
         "share", "Held-out success at this level, on a stated version."
     ),
     "eval/accuracy": _m("share", "Held-out success over all levels."),
+    "eval/family/<family>/accuracy": _m(
+        "share", "Held-out success at programs with this label, on a stated version."
+    ),
+    # Guards: whether self-play goes wrong, over the newest guards.window valid designs.
+    "guards/effective_skeletons": _m(
+        "skeletons",
+        "exp of the entropy of their skeletons: so many equally frequent ones have the same.",
+    ),
+    "guards/largest_skeleton_share": _m("share", "Share of the most frequent skeleton among them."),
+    "guards/largest_family_share": _m(
+        "share", "Share of the most frequent family among them; absent without such a label."
+    ),
+    "guards/leak_share": _m(
+        "share",
+        "Mean share of seeds on which the hint alone is the answer, over them; absent when "
+        "regret.leak_seeds is 0.",
+    ),
+    "guards/forgetting": _m(
+        "share",
+        "How far held-out success is below the first or the best evaluation, whichever is further; "
+        "negative when it is above both.",
+    ),
     # Episodes and what was thrown away.
     "agent/tokens_per_episode": _m(
         "tokens", "Mean sampled tokens of an unhinted training episode."

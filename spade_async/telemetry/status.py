@@ -57,6 +57,8 @@ class RunStatus(BaseModel):
     """One sentence: what limits this run now and the knob to turn."""
     alerts: list[Alert] = Field(default_factory=list)
     """The newest ones, oldest first."""
+    alarms: list[str] = Field(default_factory=list)
+    """Kinds of the guards' alarms that hold now, such as "designer_collapse"."""
     metrics: dict[str, float] = Field(default_factory=dict)
     """Newest value of each metric, by TensorBoard tag."""
     updated_unix_s: float = 0.0

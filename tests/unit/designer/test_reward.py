@@ -104,8 +104,13 @@ def test_the_quota_goes_on_where_it_was_after_a_trip_through_json():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: SkeletonWindow(0), lambda: SkeletonQuota(limit=0, window=1)]
+    "make", [lambda: SkeletonWindow(0), lambda: SkeletonQuota(limit=-1, window=0)]
 )
-def test_a_size_below_one_is_refused(make):
-    with pytest.raises(ValueError, match="at least 1"):
+def test_a_size_that_means_nothing_is_refused(make):
+    with pytest.raises(ValueError, match="at least"):
         make()
+
+
+def test_a_quota_of_zero_lets_every_design_be_played():
+    quota = SkeletonQuota(limit=0, window=20)
+    assert [quota.admit("a") for _ in range(50)] == [True] * 50
