@@ -196,11 +196,18 @@ class RegretEstimate:
     standard_error: float | None
     """Standard error over pairs; None with fewer than two."""
     paid_regret: float
-    """regret * (1 - leak_share): what the designer is paid from."""
+    """regret * (1 - leak_share), by `regret.pay` less its doubt: what the designer is paid from."""
     mean_with_hint: float
     mean_no_hint: float
     num_pairs: int
+    """Complete ones."""
     regret_class: RegretClass
+    lower_bound: float | None = None
+    """Of the regret, at `regret.confidence`; None in ledgers of an earlier version."""
+    num_played: int | None = None
+    """Pairs that were played, complete or not."""
+    is_stopped: bool = False
+    """Whether the class was certain before all pairs were played."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from spade_async.config.section import Section, Share
@@ -14,6 +16,13 @@ class RegretConfig(Section):
     """Mean unhinted success (return clamped to [0, 1]) from which an environment is mastered."""
     out_of_reach_at: Share = 0.1
     """Mean hinted success at or below which it is out of reach."""
+    pay: Literal["mean", "lower_confidence"] = "mean"
+    """What the designer is paid from: the mean over pairs, or its lower confidence bound, which
+    pays less for a regret that few or unequal pairs show; see docs/regret.md."""
+    confidence: float = Field(0.8, gt=0.0, lt=1.0)
+    """Confidence of the lower bound, one-sided; it is in the ledger whatever `pay` says."""
+    lowest_return: float = Field(-1.0, ge=-1.0, le=0.0)
+    """Lowest return environments give. Where failing gives 0, 0 makes the bound half as wide."""
     leak_seeds: int = Field(4, ge=0, le=64)
     """Seeds on which the hint alone is tried as the answer; 0 measures nothing."""
     leak_discount: bool = True

@@ -6,11 +6,10 @@ The one place where a design's fate becomes a reward, or missing with a reason.
 from __future__ import annotations
 
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.measure import measure, note
 from spade_async.coordinator.state import DesignGroup, DesignMember, MemberState, PlayGroup
 from spade_async.designer.reward import Unplayed, design_reward
-from spade_async.regret import estimate
 from spade_async.types import (
-    Arm,
     MissingRegret,
     Outcome,
     RegretEstimate,
@@ -46,23 +45,17 @@ class Scorer:
 
     def played(self, play: PlayGroup) -> None:
         """Every episode of both arms is in: estimate the regret, remember, pay."""
-        core, config = self._core, self._core.config
+        core = self._core
         group, member = play.parent, play.member
         assert group is not None
         assert member is not None
         fault = self._environment_fault(play)
         if fault is not None:
             core.window.estimate(None)
+            note(core, play, None)
             self._resolve(group, member, fault)
             return
-        pairs = list(zip(play.returns(Arm.WITH_HINT), play.returns(Arm.NO_HINT), strict=True))
-        found = estimate(
-            pairs,
-            leak_share=play.environment.leak_share if config.regret.leak_discount else 0.0,
-            mastered_at=config.regret.mastered_at,
-            out_of_reach_at=config.regret.out_of_reach_at,
-        )
-        core.ledger.set_estimate(play.environment.environment_id, found)
+        found = measure(core, play)
         if isinstance(found, RegretEstimate):
             member.estimate = found
             core.window.estimate(found)

@@ -263,7 +263,8 @@ class StepLoop:
                 hint=play.environment.hint or (hinted.hint if hinted else None),
                 transcript="\n".join(texts),
                 note=(
-                    f"{play.environment.environment_id} ({labels}): regret {estimate.regret:+.2f}, "
+                    f"{play.environment.environment_id} ({labels}): regret {estimate.regret:+.2f}"
+                    f"{_error(estimate.standard_error)}, "
                     f"leak {play.environment.leak_share:.2f}, {estimate.regret_class}"
                 ),
             )
@@ -343,6 +344,10 @@ class StepLoop:
             report.busy_s,
             report.wait_s,
         )
+
+
+def _error(standard_error: float | None) -> str:
+    return "" if standard_error is None else f" +- {standard_error:.2f}"
 
 
 def _eval_tags(levels: Mapping[str, tuple[int, float]]) -> dict[str, float]:

@@ -143,6 +143,12 @@ class StepWindow:
             "designer/quota_refused": float(self._refused),
             "regret/mean": mean(e.regret for e in self._estimates),
             "regret/paid_mean": mean(e.paid_regret for e in self._estimates),
+            "regret/standard_error": mean(
+                e.standard_error for e in self._estimates if e.standard_error is not None
+            ),
+            "regret/lower_bound": mean(
+                e.lower_bound for e in self._estimates if e.lower_bound is not None
+            ),
             "regret/missing": float(self._missing_regret),
             "solve/no_hint": mean(e.mean_no_hint for e in self._estimates),
             "solve/with_hint": mean(e.mean_with_hint for e in self._estimates),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spade_async.ledger.reader import LedgerReader
+from spade_async.ledger.regrets import RegretRow
 from spade_async.ledger.rows import (
     AlertRow,
     BatchRow,
@@ -20,6 +21,6 @@ from spade_async.ledger.writer import Ledger
 
 __all__ = [
     "STILL_OUT", "AlertRow", "BatchRow", "BatchSample", "EnvironmentRow", "EvalRow", "GroupRow",
-    "Ledger", "LedgerReader", "SampleCounts", "SampleRow", "StepRow", "StepTime", "TaskTime",
-    "VersionRow",
+    "Ledger", "LedgerReader", "RegretRow", "SampleCounts", "SampleRow", "StepRow", "StepTime",
+    "TaskTime", "VersionRow",
 ]  # fmt: skip

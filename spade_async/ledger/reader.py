@@ -13,6 +13,7 @@ from spade_async.ledger.connection import Connection, open_file
 from spade_async.ledger.environments import EnvironmentReads
 from spade_async.ledger.groups import GroupReads
 from spade_async.ledger.history import HistoryReads
+from spade_async.ledger.regrets import RegretReads
 from spade_async.ledger.samples import SampleReads
 from spade_async.ledger.timings import TimingReads
 from spade_async.ledger.versions import VersionReads
@@ -26,6 +27,7 @@ class LedgerReader(
     BatchReads,
     HistoryReads,
     TimingReads,
+    RegretReads,
     Checks,
 ):
     """Every query of the ledger; sees what was committed when each query starts."""

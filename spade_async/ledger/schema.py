@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 2
+from spade_async.ledger import schema_3
+
+SCHEMA_VERSION = 3
 """Raised when a table changes; an older program refuses a newer ledger."""
 
 UPGRADES: dict[int, str] = {
@@ -34,6 +36,7 @@ CREATE TABLE step_times (
     loaded_unix_s REAL
 );
 """,
+    3: "".join(schema_3.ADDED),
 }
 """By version, what it adds to the one before. A writer adds what an older ledger lacks; a reader
 takes it as it is. Adding is all that a version may do without a migration of its own."""

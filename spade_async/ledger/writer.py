@@ -22,6 +22,7 @@ from spade_async.ledger.connection import Connection, create_file, open_file, wa
 from spade_async.ledger.environments import EnvironmentWrites
 from spade_async.ledger.groups import GroupWrites
 from spade_async.ledger.history import HistoryWrites
+from spade_async.ledger.regrets import RegretWrites
 from spade_async.ledger.samples import SampleWrites
 from spade_async.ledger.timings import TimingWrites
 from spade_async.ledger.traces import RecentTraces
@@ -36,6 +37,7 @@ class Ledger(
     BatchWrites,
     HistoryWrites,
     TimingWrites,
+    RegretWrites,
     Checks,
 ):
     """Every query and every change. Changes need ``with ledger.transaction():`` around them."""

@@ -36,6 +36,12 @@ METRICS: dict[str, Metric] = {
     "regret/paid_mean": _m(
         "return", "The same after the leak factor: what the designer is paid from."
     ),
+    "regret/standard_error": _m(
+        "return", "Mean standard error of an environment's regret, over its pairs."
+    ),
+    "regret/lower_bound": _m(
+        "return", "Mean lower bound of an environment's regret at regret.confidence."
+    ),
     "regret/frontier_share": _m(
         "share", "Environments that are neither mastered nor out of reach."
     ),

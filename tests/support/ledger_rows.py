@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from pathlib import Path
+
 import numpy as np
 
 from spade_async.ledger import BatchSample, GroupRow, SampleRow
+from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES, UPGRADES
 from spade_async.transport.messages import StepReport
 from spade_async.types import TokenTrace
 
@@ -45,3 +50,16 @@ def report(branch: int, step: int, sample_ids: list[str], **more: object) -> Ste
 
 def batch_row(sample_id: str, group_id: str, staleness: int = 0) -> BatchSample:
     return BatchSample(sample_id, group_id, 0.25, staleness)
+
+
+def old_ledger(path: Path, schema: int) -> None:
+    """An empty ledger as a program of that schema made it."""
+    path.unlink(missing_ok=True)
+    tables = TABLES
+    for version in range(schema + 1, SCHEMA_VERSION + 1):
+        tables = tables.replace(UPGRADES[version], "")
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        raw.executescript(f"PRAGMA application_id = {APPLICATION_ID}; {tables}")
+        facts = [("schema", str(schema)), ("config_digest", "c")]
+        raw.executemany("INSERT INTO meta VALUES (?, ?)", facts)
+        raw.commit()

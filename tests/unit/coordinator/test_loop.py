@@ -45,10 +45,17 @@ class Run:
         self.generator = generator
         self.batches: list[m.TrainingBatch] = []
 
-    def go(self, seed: int = 0, *, dies_after: int | None = None) -> FakeHub:
+    def go(
+        self,
+        seed: int = 0,
+        *,
+        dies_after: int | None = None,
+        generator: ScriptedGenerator | None = None,
+    ) -> FakeHub:
         """Run to the end, or until the coordinator dies after so many deliveries."""
         learner = ScriptedLearner()
-        hub = FakeHub({"learner": learner, "gen-0": ScriptedGenerator(**self.generator)}, seed)
+        generator = generator or ScriptedGenerator(**self.generator)
+        hub = FakeHub({"learner": learner, "gen-0": generator}, seed)
         hub.dies_after = dies_after
         coordinator = Coordinator(self.config, self.folder, hub)  # type: ignore[arg-type]
         for name in ("learner", "gen-0"):

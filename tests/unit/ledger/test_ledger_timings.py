@@ -10,6 +10,7 @@ import pytest
 from spade_async.errors import LedgerError
 from spade_async.ledger import Ledger, LedgerReader, StepTime, TaskTime
 from spade_async.ledger.schema import SCHEMA_VERSION, UPGRADES
+from tests.support.ledger_rows import old_ledger
 
 
 def task(task_id: str, position: int = 0, **more: float) -> TaskTime:
@@ -29,13 +30,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def make_old(path: Path) -> None:
-    """Take away what schemas after the first have added."""
-    raw = sqlite3.connect(path)
-    for table in ("task_times", "step_times"):
-        raw.execute(f"DROP TABLE {table}")
-    raw.execute("UPDATE meta SET value = '1' WHERE key = 'schema'")
-    raw.commit()
-    raw.close()
+    """Nothing of what schemas after the first have added."""
+    old_ledger(path, 1)
 
 
 def test_times_come_back_as_they_were_and_the_first_of_a_result_stays(path: Path) -> None:

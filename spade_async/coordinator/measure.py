@@ -1,0 +1,73 @@
+"""Step 6 of design.md 4: the episodes of one environment become a measurement in the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from spade_async.config.regret import RegretConfig
+from spade_async.coordinator.core import Core
+from spade_async.coordinator.state import PlayGroup
+from spade_async.ledger.regrets import RegretRow
+from spade_async.regret import Pair, Pay, estimate
+from spade_async.types import Arm, MissingRegret, RegretEstimate
+
+
+def pay_of(config: RegretConfig) -> Pay:
+    """What the designer is paid from, as configured."""
+    return Pay(
+        is_lower=config.pay == "lower_confidence",
+        confidence=config.confidence,
+        lowest_return=config.lowest_return,
+    )
+
+
+def pairs_of(play: PlayGroup) -> list[Pair]:
+    """What was played, in order of the seeds."""
+    return list(zip(play.returns(Arm.WITH_HINT), play.returns(Arm.NO_HINT), strict=True))
+
+
+def measure(core: Core, play: PlayGroup) -> RegretEstimate | MissingRegret:
+    """Estimate the regret of an environment whose episodes are in, and note it in the ledger."""
+    config = core.config.regret
+    found = estimate(
+        pairs_of(play),
+        leak_share=play.environment.leak_share if config.leak_discount else 0.0,
+        mastered_at=config.mastered_at,
+        out_of_reach_at=config.out_of_reach_at,
+        pay=pay_of(config),
+    )
+    core.ledger.set_estimate(play.environment.environment_id, found)
+    note(core, play, found)
+    return found
+
+
+def note(core: Core, play: PlayGroup, found: RegretEstimate | MissingRegret | None) -> None:
+    """Write the measurement down; None or a missing one leaves its numbers empty."""
+    known = found if isinstance(found, RegretEstimate) else None
+    core.ledger.add_regret(
+        RegretRow(
+            group_id=play.group_id,
+            environment_id=play.environment.environment_id,
+            skill="" if play.parent is None else play.parent.skill,
+            step=core.step,
+            regret=None if known is None else known.regret,
+            standard_error=None if known is None else known.standard_error,
+            lower_bound=None if known is None else known.lower_bound,
+            paid_regret=None if known is None else known.paid_regret,
+            mean_with_hint=None if known is None else known.mean_with_hint,
+            mean_no_hint=None if known is None else known.mean_no_hint,
+            regret_class=None if known is None else known.regret_class,
+            num_planned=len(play.seeds),
+            num_played=len(pairs_of(play)),
+            num_pairs=0 if known is None else known.num_pairs,
+            is_stopped=known is not None and known.is_stopped,
+            missing=dict(
+                Counter(
+                    f"{arm}: {cell.missing_reason}"
+                    for arm, cells in play.cells.items()
+                    for cell in cells
+                    if cell is not None and cell.missing_reason is not None
+                )
+            ),
+        )
+    )

@@ -1,0 +1,31 @@
+"""What schema 3 adds to schema 2, one text per concern; additive only."""
+
+from __future__ import annotations
+
+REGRETS = """
+-- One row per measurement: an environment that is designed again is measured again.
+CREATE TABLE regrets (
+    number INTEGER PRIMARY KEY,
+    group_id TEXT NOT NULL UNIQUE,
+    environment_id TEXT NOT NULL,
+    skill TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    regret REAL,
+    standard_error REAL,
+    lower_bound REAL,
+    paid_regret REAL,
+    mean_with_hint REAL,
+    mean_no_hint REAL,
+    regret_class TEXT,
+    num_planned INTEGER NOT NULL,
+    num_played INTEGER NOT NULL,
+    num_pairs INTEGER NOT NULL,
+    is_stopped INTEGER NOT NULL,
+    missing_json TEXT NOT NULL
+);
+CREATE INDEX regrets_environment ON regrets (environment_id);
+"""
+"""Measurements of regret; see `ledger/regrets.py`."""
+
+ADDED = (REGRETS,)
+"""All of it, in order."""
