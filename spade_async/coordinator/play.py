@@ -200,7 +200,8 @@ class PlayLoop:
             ),
             # Hinted episodes are never trained: their tokens are not kept.
             trace if arm is Arm.NO_HINT else None,
-            json.dumps(_extra(result) if result.index == 0 else {}),
+            # Of a designed environment people look at every seed (`_thin_words` bounds it).
+            json.dumps(_extra(result) if result.index == 0 or play.kind == "play" else {}),
         )
         if result.index == 0:
             play.shown[arm] = Shown(result.hint_text, _transcript(result))
@@ -240,10 +241,19 @@ class PlayLoop:
         if arm is Arm.NO_HINT and play.is_scheduled and play.arm_is_in(arm):
             self._trainable(play)
         if play.is_complete:
+            self._thin_words(play)
             if play.parent is not None:
                 self._scorer.played(play)
             if not play.is_ready:
                 self._core.play_groups.pop(play.group_id, None)
+
+    def _thin_words(self, play: PlayGroup) -> None:
+        """Of many words keep those of the first seed and of the first where the arms differ."""
+        if Arm.WITH_HINT not in play.cells:
+            return
+        both = zip(play.returns(Arm.NO_HINT), play.returns(Arm.WITH_HINT), strict=True)
+        differing = [i for i, pair in enumerate(both) if None not in pair and pair[0] != pair[1]]
+        self._core.ledger.thin_words(play.group_id, [0, *differing[:1]])
 
     def _trainable(self, play: PlayGroup) -> None:
         """All unhinted episodes are in: the group may be trained, if it has a baseline."""

@@ -138,6 +138,8 @@ class Learner:
             publish_s=published.seconds,
             busy_s=time.perf_counter() - began,
             wait_s=wait_s,
+            token_logprobs=result.learned.logprobs,
+            token_weights=result.learned.weights,
         )
         log.info(
             "step %s: %d samples, loss %s, busy %.2f s",

@@ -34,6 +34,8 @@ class TokenFigures:
         self._cap = math.inf if cap is None else cap
         self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
         self._kl: list[np.ndarray] = []
+        self.sample_order: list[tuple[str, int]] = []
+        """Id and trained tokens of each computed sample, in the order of the columns."""
 
     def add(
         self,
@@ -59,12 +61,24 @@ class TokenFigures:
         keep["ages"].append(micro.staleness.numpy(force=True))
         keep["raw"].append(terms.raw.numpy(force=True))
         keep["used"].append(terms.used.numpy(force=True))
+        keep["logprobs"].append(learner_logprobs.numpy(force=True))
         keep["gradient"].append(gradient.numpy(force=True))
         keep["advantages"].append(micro.advantages.numpy(force=True))
 
     def add_kl_to_start(self, estimates: Tensor) -> None:
         """Keep agent tokens' estimates of KL(policy || start)."""
         self._kl.append(estimates.numpy(force=True))
+
+    def by_sample(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Log-probabilities and used weights of the computed samples; see `sample_order`."""
+        if not self._columns:
+            return {}
+        ends = np.cumsum([count for _, count in self.sample_order])[:-1]
+        logprobs, used = (
+            np.split(np.concatenate(self._columns[name]), ends) for name in ("logprobs", "used")
+        )
+        names = [sample_id for sample_id, _ in self.sample_order]
+        return dict(zip(names, zip(logprobs, used, strict=True), strict=True))
 
     def tokens(self) -> TokenColumns | None:
         """The computed tokens as columns; None when there were none."""

@@ -31,6 +31,7 @@ from spade_async.grpo.correction.gepo import step_log_means
 from spade_async.grpo.correction.report import all_masked
 from spade_async.grpo.loss import kl_to_start, token_logprobs
 from spade_async.grpo.samples import TrainSample
+from spade_async.learner.learned_tokens import LearnedTokens
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
 from spade_async.learner.progress import UpdateCancelled
 from spade_async.learner.snapshot import Snapshot
@@ -53,6 +54,8 @@ class UpdateResult:
     skipped: str | None
     """Why there was nothing to apply, although nothing is wrong with the batch; else None."""
     metrics: dict[str, float]
+    learned: LearnedTokens = LearnedTokens()
+    """Of the first pass, token by token."""
 
 
 class Updater:
@@ -122,7 +125,8 @@ class Updater:
             "learner/skipped": 0.0 if skipped is None else 1.0,
             "learner/update_s": seconds,
         }
-        return UpdateResult(reason is None, reason, skipped, finite_only(metrics))
+        learned = LearnedTokens.of(samples, figures)
+        return UpdateResult(reason is None, reason, skipped, finite_only(metrics), learned)
 
     def trains(self, sample: TrainSample) -> bool:
         """Whether the sample moves the weights; others are not computed."""
@@ -158,6 +162,7 @@ class Updater:
                 raise UpdateCancelled
             chosen = [computed[i] for i in indices]
             of_groups = torch.tensor([means[s.sample_id] for s in chosen]) if means else None
+            figures.sample_order += [(s.sample_id, s.trace.num_trained_tokens) for s in chosen]
             micro = build_micro_batch(chosen, self._temperatures, group_log_means=of_groups)
             proximal = None if is_first_pass else self._proximal[number]
             loss = self._loss(micro, scale, figures, proximal)

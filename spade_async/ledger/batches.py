@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from spade_async.errors import LedgerError
 from spade_async.ledger.connection import Connection
+from spade_async.ledger.looks import LookWrites
 from spade_async.ledger.rows import BatchRow, BatchSample
 from spade_async.transport.messages import StepReport
 from spade_async.types import PolicyVersion
@@ -66,7 +67,7 @@ class BatchReads:
         )
 
 
-class BatchWrites(BatchReads):
+class BatchWrites(BatchReads, LookWrites):
     """Changes of batches; inside a transaction."""
 
     _is_full: bool
@@ -200,6 +201,7 @@ class BatchWrites(BatchReads):
             "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?)",
             (ordinal, report.step, wall_unix_s, json.dumps(kept)),
         )
+        self.add_learned(ordinal, report.token_logprobs, report.token_weights)
         return True
 
     def undo_after(self, ordinal: int) -> list[BatchRow]:

@@ -13,6 +13,7 @@ from spade_async.ledger.connection import Connection, open_file
 from spade_async.ledger.environments import EnvironmentReads
 from spade_async.ledger.groups import GroupReads
 from spade_async.ledger.history import HistoryReads
+from spade_async.ledger.looks import LookReads
 from spade_async.ledger.regrets import RegretReads
 from spade_async.ledger.samples import SampleReads
 from spade_async.ledger.timings import TimingReads
@@ -24,6 +25,7 @@ class LedgerReader(
     GroupReads,
     EnvironmentReads,
     SampleReads,
+    LookReads,
     BatchReads,
     HistoryReads,
     TimingReads,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from spade_async.errors import LedgerError
 from spade_async.ledger.connection import Connection
+from spade_async.ledger.looks import LookWrites
 from spade_async.ledger.rows import SampleCounts, SampleRow
 from spade_async.ledger.traces import RecentTraces, pack_trace, unpack_trace
 from spade_async.types import TokenTrace
@@ -86,7 +87,7 @@ class SampleReads:
         )
 
 
-class SampleWrites(SampleReads):
+class SampleWrites(SampleReads, LookWrites):
     """Changes of samples; inside a transaction."""
 
     _recent: RecentTraces
@@ -157,15 +158,14 @@ class SampleWrites(SampleReads):
     def drop_traces(self, before_ordinal: int) -> int:
         """Delete traces of samples trained before that ordinal and of unused ones; how many.
 
+        Those that people look at move aside (`LookWrites.keep_looks`).
         Pass at most the ordinal of the oldest checkpoint one may fall back to: replayed batches
         need their traces.
         """
         self._recent.clear()
+        self.keep_looks(_DROPPABLE, before_ordinal)
         return self._db.execute(
-            "DELETE FROM traces WHERE sample_id IN (SELECT t.sample_id FROM traces t"
-            " JOIN samples s USING (sample_id)"
-            " WHERE s.trained_ordinal < ? OR s.unused_reason IS NOT NULL)",
-            (before_ordinal,),
+            f"DELETE FROM traces WHERE sample_id IN ({_DROPPABLE})", (before_ordinal,)
         )
 
 
@@ -173,6 +173,10 @@ _COLUMNS = (
     "sample_id, group_id, role, purpose, environment_id, seed, arm, position, outcome, detail,"
     " episode_return, reward, rejection_stage, missing_reason, oldest_ordinal, num_tokens,"
     " num_trained_tokens, created_unix_s, labels_json, extra_json"
+)
+_DROPPABLE = (
+    "SELECT t.sample_id FROM traces t JOIN samples s USING (sample_id)"
+    " WHERE s.trained_ordinal < ? OR s.unused_reason IS NOT NULL"
 )
 _MARKS = ", ".join("?" * 20)
 

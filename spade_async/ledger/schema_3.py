@@ -27,5 +27,14 @@ CREATE INDEX regrets_environment ON regrets (environment_id);
 """
 """Measurements of regret; see `ledger/regrets.py`."""
 
-ADDED = (REGRETS,)
+LOOKS = """
+-- What the learner said of the sampled tokens of a trained sample; leaves with its trace.
+CREATE TABLE learned (sample_id TEXT PRIMARY KEY, block BLOB NOT NULL);
+
+-- Tokens that are kept for people when no fall-back needs them any more.
+CREATE TABLE looks (sample_id TEXT PRIMARY KEY, trace BLOB NOT NULL, learned BLOB);
+"""
+"""Tokens and their weights for `spade-async show`; see `ledger/looks.py`."""
+
+ADDED = (REGRETS, LOOKS)
 """All of it, in order."""

@@ -233,6 +233,11 @@ class StepReport(Message):
     """Seconds the learner worked on this step."""
     wait_s: float
     """Seconds it waited for the batch."""
+    token_logprobs: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    """Of the batch's trained tokens in its order, under the weights before the step; NaN where
+    nothing was computed. Empty: the learner has no such figures."""
+    token_weights: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    """What the correction rule multiplied the advantages by; as above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

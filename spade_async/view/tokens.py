@@ -13,12 +13,17 @@ from typing import Any
 import numpy as np
 
 from spade_async.errors import SpadeError
+from spade_async.ledger.looks import Learned
 from spade_async.types import NO_VERSION, PolicyVersion, TokenTrace
 from spade_async.view.run import ViewedRun
 
 NOT_KEPT = (
     "the tokens are not in the ledger: those of hinted episodes never are, those of trained "
     "samples leave it when no fall-back can need them"
+)
+NO_WEIGHTS = (
+    "the learner told none for this sample: it was not trained, or its advantage was 0, or the "
+    "ledger is older than these figures"
 )
 
 
@@ -134,22 +139,22 @@ _MOST_OPEN = 32
 
 def view(run: ViewedRun, texts: Texts, sample_id: str) -> TokenView:
     """Tokens of one sample."""
-    trace = run.ledger.trace(sample_id)
-    if trace is None:
+    found = run.ledger.look(sample_id)
+    if found is None:
         return TokenView(sample_id, (), NOT_KEPT, None)
-    learned = None
+    trace, learned = found.trace, found.learned
     return TokenView(
         sample_id,
         tuple(_rows(trace, texts.of(trace.token_ids.tolist()), learned)),
         None,
-        "the ledger has no figures of the learner for this sample" if learned is None else None,
+        NO_WEIGHTS if learned is None else None,
     )
 
 
 def _rows(
     trace: TokenTrace,
     texts: list[str] | None,
-    learned: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None,
+    learned: Learned | None,
 ) -> list[TokenRow]:
     rows = []
     sampled = 0
@@ -157,8 +162,9 @@ def _rows(
         is_sampled = bool(trace.loss_mask[i])
         packed = int(trace.versions[i])
         learner = weight = None
-        if is_sampled and learned is not None:
-            learner, weight = number(learned[0][sampled]), number(learned[1][sampled])
+        if is_sampled and learned is not None and sampled < len(learned.weights):
+            learner = number(learned.logprobs[sampled])
+            weight = number(learned.weights[sampled])
         sampled += is_sampled
         rows.append(
             TokenRow(

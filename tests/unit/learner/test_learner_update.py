@@ -290,3 +290,31 @@ def test_learning_rate_zero_changes_no_weight(model_folder: Path) -> None:
     for step in range(1, 4):
         assert updater.update(random_samples(6, seed=step), step).applied
     assert_same(before, {n: p.detach() for n, p in state.parameters.items()})
+
+
+def test_figures_of_tokens_are_in_the_batch_s_order_and_absent_where_nothing_is_computed(
+    model_folder: Path,
+) -> None:
+    samples = random_samples(6)
+    samples[2] = dataclasses.replace(samples[2], advantage=0.0)
+    # Small micro-batches: their order is by length, not the batch's.
+    _, updater = make_updater(model_folder, micro_batch_tokens=16)
+    learned = updater.update(samples, 1).learned
+    temperatures = {Role.AGENT: 0.7, Role.DESIGNER: 1.3}
+    start = 0
+    for index, sample in enumerate(samples):
+        end = start + sample.trace.num_trained_tokens
+        said, weights = learned.logprobs[start:end], learned.weights[start:end]
+        start = end
+        if index == 2:
+            assert np.isnan(said).all()
+            assert np.isnan(weights).all()
+            continue
+        mask = sample.trace.loss_mask.astype(bool)
+        direct = sampled_logprobs(model_folder, sample, temperatures[sample.role])
+        expected = direct[mask[1:]] if len(direct) == len(mask) - 1 else direct[mask]
+        np.testing.assert_allclose(said, expected, atol=1e-4)
+        # tis_token: the ratio, truncated at 2.
+        ratio = np.exp(said - sample.trace.generator_logprobs[mask])
+        np.testing.assert_allclose(weights, np.minimum(ratio, 2.0), rtol=1e-4)
+    assert start == len(learned.logprobs) == len(learned.weights)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from spade_async.commands.show import show
 from spade_async.errors import ConfigError, LedgerError, RunFolderError
+from spade_async.ledger.schema import UPGRADES
 from spade_async.types import RegretClass
 from spade_async.view.environment import look
 from spade_async.view.find import find
@@ -150,6 +152,8 @@ def test_a_ledger_of_schema_2_is_shown(maker):
     name = maker.environment([HINT_HELPS, BOTH_WIN])
     run = maker.close()
     raw = sqlite3.connect(run / "ledger.sqlite")
+    for table in re.findall(r"CREATE TABLE (\w+)", UPGRADES[3]):
+        raw.execute(f"DROP TABLE {table}")
     raw.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
     raw.commit()
     raw.close()
