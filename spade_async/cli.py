@@ -129,6 +129,40 @@ def show(
 
 
 @app.command()
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to make.")],
+    class_: Annotated[
+        list[str] | None,
+        typer.Option("--class", help="frontier, mastered or out_of_reach; may be repeated."),
+    ] = None,
+    min_regret: Annotated[float | None, typer.Option(help="Least mean regret.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the best.")] = None,
+    one_per_skeleton: Annotated[
+        bool, typer.Option("--one-per-skeleton", help="Only the best program of each shape.")
+    ] = False,
+    licence: Annotated[
+        str | None, typer.Option(help="Of the programs, e.g. Apache-2.0; goes into pool.json.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a pool that is there.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Write a run's environments as a pool of programs that loads again, best first."""
+    from spade_async.commands import export as command
+    from spade_async.view.pool import Choice
+
+    choice = Choice(
+        classes=tuple(class_ or ()),
+        min_regret=min_regret,
+        limit=limit,
+        one_per_skeleton=one_per_skeleton,
+    )
+    command.export(
+        run, out, choice, licence=licence, replaces=force, as_json=json_output, console=Console()
+    )
+
+
+@app.command()
 def simulate(
     where: Annotated[
         Path | None,

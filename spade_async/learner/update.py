@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class UpdateResult:
     skipped: str | None
     """Why there was nothing to apply, although nothing is wrong with the batch; else None."""
     metrics: dict[str, float]
-    learned: LearnedTokens = LearnedTokens()
+    learned: LearnedTokens = field(default_factory=LearnedTokens)
     """Of the first pass, token by token."""
 
 
