@@ -27,10 +27,18 @@ def _tables(data: dict[str, Any], prefix: str) -> list[str]:
         for key, value in values.items():
             if key in inner:
                 continue
-            lines.append(f"# {key} is not set" if value is None else f"{key} = {json.dumps(value)}")
+            lines.append(f"# {key} is not set" if value is None else f"{key} = {_plain(value)}")
         if inner:
             lines += ["", *_tables(inner, f"{prefix}{section}.")]
     return lines
+
+
+def _plain(value: Any) -> str:
+    """A value as TOML: JSON, but for the tables in a list."""
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        tables = [", ".join(f"{k} = {json.dumps(v)}" for k, v in item.items()) for item in value]
+        return "[" + ", ".join(f"{{ {table} }}" for table in tables) + "]"
+    return json.dumps(value)
 
 
 def show(config: Path, sets: Sequence[str]) -> None:

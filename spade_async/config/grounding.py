@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
+from pydantic import BeforeValidator, Field
+
+from spade_async.config.corpus_source import CorpusSource, read_corpus
 from spade_async.config.section import Section
 
 
 class GroundingConfig(Section):
     """Corpus and memory that condition the designer."""
 
-    corpus: str = "stdlib-docstrings"
-    """"stdlib-docstrings", or a JSON-lines file with `text` per line ("scripted": eight documents
-    that say nothing)."""
+    corpus: Annotated[str | tuple[CorpusSource, ...], BeforeValidator(read_corpus)] = (
+        "stdlib-docstrings"
+    )
+    """"stdlib-docstrings", or a path: JSON lines (also .gz, .zst), parquet, a Hugging Face dataset
+    folder, a folder of texts; or a list of {path, weight, format} to mix them. See
+    docs/grounding.md ("scripted": eight documents that say nothing)."""
     max_document_words: int = Field(200, ge=10, le=20_000)
     """A longer document is cut."""
     memory_capacity: int = Field(200, ge=0, le=10_000_000)

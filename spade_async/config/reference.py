@@ -86,6 +86,8 @@ def _type(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_type(one) for one in inner if one is not types.NoneType)
     if origin is tuple:
+        if isinstance(inner[0], type) and issubclass(inner[0], BaseModel):
+            return f"list of {{{', '.join(inner[0].model_fields)}}}"
         # (float, float) is a pair, (str, ...) a list of any length
         return f"list of {_type(inner[0])}s"
     return {bool: "true or false", int: "integer", float: "number", str: "string"}[annotation]

@@ -99,6 +99,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             config.grounding.corpus,
             max_document_words=config.grounding.max_document_words,
             seed=config.run.seed,
+            is_reference=config.run.compat == "reference",
         ),
         alerts=Alerts(folder.alerts, command=config.run.alert_command),
         memory=Memory(config.grounding.memory_capacity),

@@ -225,7 +225,7 @@ class StepLoop:
             if ages:
                 found[f"staleness/{role}_mean"] = mean(ages)
                 found[f"staleness/{role}_max"] = float(max(ages))
-        found |= core.diversity.metrics()
+        found |= core.diversity.metrics() | core.corpus.metrics()
         found |= core.guards.figures()
         found["designer/skeletons_per_batch"] = self._num_skeletons(rows)
         found["tokens/cut_at_deadline"] = float(core.counters["tokens_cut_at_deadline"])

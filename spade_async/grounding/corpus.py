@@ -1,134 +1,159 @@
-"""The corpus that grounds the designer (step 1): documents in a seeded order behind a cursor.
+"""The corpus that grounds the designer (step 1): sources of documents, mixed by weight.
 
-Every document is used once before any is used twice. Where documents come from is
-`stdlib_docstrings` and `json_lines`.
+Every document of a source is used once before any of it is used twice. The coordinator alone draws,
+so that holds for all generators together; the cursor is in its ledger, so it holds over restarts.
+What lies at a path is `places`, how a row is read `row_rule`, the order `source`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import random
+import bisect
+import itertools
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spade_async.config.corpus_source import CorpusSource
 from spade_async.errors import ConfigError
 from spade_async.grounding.document import BadRow, Document
-from spade_async.grounding.json_lines import read_json_lines
+from spade_async.grounding.places import open_place
+from spade_async.grounding.row_rule import RowRule
+from spade_async.grounding.source import BlockSource, ListSource, Source
 from spade_async.grounding.stdlib_docstrings import NAME as STDLIB_DOCSTRINGS
 from spade_async.grounding.stdlib_docstrings import stdlib_documents
 from spade_async.seeds import derive
 
-__all__ = ["BadRow", "Corpus", "Document", "open_corpus"]
+log = logging.getLogger(__name__)
 
+__all__ = ["BadRow", "Corpus", "Document", "open_corpus"]
 
 SCRIPTED = "scripted"
 """Eight documents that say nothing, for scripted runs: reading the others takes time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cursor:
-    epoch: int
-    position: int
-
-
 class Corpus:
-    """Documents in an order derived from the run seed and the epoch, and a cursor into it."""
+    """Sources, each with a weight; which one a draw is from derives from its number."""
 
-    def __init__(
-        self,
-        documents: Sequence[Document],
-        *,
-        name: str,
-        seed: int,
-        bad_rows: Sequence[BadRow] = (),
-    ) -> None:
-        """Start at the first document of epoch 0.
-
-        Raises:
-            ConfigError: there is no document.
-        """
-        if not documents:
-            raise ConfigError(
-                f"grounding.corpus={name!r} holds no usable document ({len(bad_rows)} bad rows): "
-                f"give a JSON-lines file with `text` per line"
-            )
-        self.name = name
-        self.bad_rows = tuple(bad_rows)
-        """Rows that were skipped, each with its reason."""
-        self._documents = tuple(documents)
+    def __init__(self, sources: Sequence[tuple[Source, float]], *, seed: int) -> None:
+        self._sources = [source for source, _ in sources]
+        self._weights = [weight for _, weight in sources]
+        self._lost: set[int] = set()
+        """Sources that cannot be read any more."""
         self._seed = seed
-        self._digest = hashlib.sha256(
-            "\0".join(f"{d.document_id}\0{d.text}" for d in documents).encode()
-        ).hexdigest()[:16]
-        self._cursor = _Cursor(0, 0)
-        self._order = self._order_of(0)
-
-    def __len__(self) -> int:
-        return len(self._documents)
+        self._num_drawn = 0
 
     @property
     def epoch(self) -> int:
-        """How many times every document has been used."""
-        return self._cursor.epoch
+        """How many times every document of every source has been used."""
+        return min(source.epoch for source in self._sources)
+
+    @property
+    def bad_rows(self) -> tuple[BadRow, ...]:
+        """The first rows that were skipped, each with its reason."""
+        return tuple(row for source in self._sources for row in source.bad_rows)
+
+    @property
+    def num_bad(self) -> int:
+        """Rows skipped so far."""
+        return sum(source.num_bad for source in self._sources)
 
     def next(self) -> Document:
-        """The document under the cursor, which moves on; a new order begins after the last one."""
-        document = self._documents[self._order[self._cursor.position]]
-        epoch, position = self._cursor.epoch, self._cursor.position + 1
-        if position == len(self._documents):
-            epoch, position = epoch + 1, 0
-            self._order = self._order_of(epoch)
-        self._cursor = _Cursor(epoch, position)
-        return document
+        """The next document of the source whose turn it is.
+
+        A source that cannot be read any more is left out, as long as there is another.
+
+        Raises:
+            ConfigError: none can.
+        """
+        number, self._num_drawn = self._num_drawn, self._num_drawn + 1
+        if len(self._sources) == 1:
+            return self._sources[0].next()
+        while True:
+            live = [i for i in range(len(self._sources)) if i not in self._lost]
+            ends = list(itertools.accumulate(self._weights[i] for i in live))
+            share = derive(self._seed, "corpus source", number) / 2**63
+            index = live[min(bisect.bisect_right(ends, share * ends[-1]), len(live) - 1)]
+            source = self._sources[index]
+            try:
+                document = source.next()
+            except ConfigError as fault:
+                if len(live) == 1:
+                    raise
+                self._lost.add(index)
+                log.error("%s; the run goes on with the other sources", fault)
+                continue
+            return Document(f"{source.name}: {document.document_id}", document.text)
+
+    def metrics(self) -> dict[str, float]:
+        """Tagged numbers (docs/metrics.md)."""
+        return {
+            "grounding/documents_used": float(self._num_drawn),
+            "grounding/bad_rows": float(self.num_bad),
+            "grounding/epoch": float(self.epoch),
+        }
 
     def state(self) -> dict[str, Any]:
-        """The cursor, JSON-able, for the ledger."""
+        """The cursors, JSON-able, for the ledger."""
         return {
-            "epoch": self._cursor.epoch,
-            "position": self._cursor.position,
-            "digest": self._digest,
-            "num_documents": len(self),
+            "num_drawn": self._num_drawn,
+            "sources": [source.state() for source in self._sources],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put the cursor back.
+        """Put the cursors back; a cursor of one source from before there were more fits as well.
 
         Raises:
-            ConfigError: the documents are not those the cursor was taken from.
+            ConfigError: the documents are not those the cursors were taken from.
         """
-        if state["digest"] != self._digest:
+        if "sources" not in state:
+            epoch, position = int(state["epoch"]), int(state["position"])
+            drawn = epoch * int(state["num_documents"]) + position
+            state = {"num_drawn": drawn, "sources": [state]}
+        if len(state["sources"]) != len(self._sources):
             raise ConfigError(
-                f"grounding.corpus={self.name!r} changed since this run began "
-                f"({state['num_documents']} documents then, {len(self)} now, digest "
-                f"{state['digest']} then, {self._digest} now): put the old one back (for "
-                f"{STDLIB_DOCSTRINGS!r}: the same Python) or start a new run"
+                f"grounding.corpus has {len(self._sources)} sources, the run began with "
+                f"{len(state['sources'])}: put the old ones back or start a new run"
             )
-        self._cursor = _Cursor(int(state["epoch"]), int(state["position"]))
-        self._order = self._order_of(self._cursor.epoch)
-
-    def _order_of(self, epoch: int) -> list[int]:
-        order = list(range(len(self._documents)))
-        random.Random(derive(self._seed, "corpus", epoch)).shuffle(order)
-        return order
+        for source, cursor in zip(self._sources, state["sources"], strict=True):
+            source.restore(cursor)
+        self._num_drawn = int(state["num_drawn"])
 
 
-def open_corpus(corpus: str, *, max_document_words: int, seed: int) -> Corpus:
-    """The corpus that `grounding.corpus` names: one of ours, or a JSON-lines file.
+def open_corpus(
+    corpus: str | Sequence[CorpusSource],
+    *,
+    max_document_words: int,
+    seed: int,
+    is_reference: bool = False,
+) -> Corpus:
+    """The corpus that `grounding.corpus` names.
 
     Args:
         corpus: value of the key.
         max_document_words: longer documents are cut.
         seed: run seed.
+        is_reference: rows are read by the reference's rules (`run.compat`).
 
     Raises:
-        ConfigError: the file cannot be read, or no document is usable.
+        ConfigError: a source cannot be read, or no document of it is usable.
     """
-    if corpus == STDLIB_DOCSTRINGS:
-        return Corpus(stdlib_documents(max_document_words), name=corpus, seed=seed)
-    if corpus == SCRIPTED:
+    entries = [CorpusSource(path=corpus)] if isinstance(corpus, str) else list(corpus)
+    rule = RowRule(max_document_words, is_reference)
+    # One source draws by the run's seed itself, as it did before there could be more.
+    seeds = [seed if i == 0 else derive(seed, "corpus", "source", i) for i in range(len(entries))]
+    sources = [
+        (_open_source(entry, rule, seed=own), entry.weight)
+        for entry, own in zip(entries, seeds, strict=True)
+    ]
+    return Corpus(sources, seed=seed)
+
+
+def _open_source(entry: CorpusSource, rule: RowRule, *, seed: int) -> Source:
+    if entry.path == STDLIB_DOCSTRINGS:
+        return ListSource(stdlib_documents(rule.max_words), name=entry.path, seed=seed)
+    if entry.path == SCRIPTED:
         few = [Document(f"scripted:{i}", f"document {i}") for i in range(8)]
-        return Corpus(few, name=corpus, seed=seed)
-    documents, bad_rows = read_json_lines(Path(corpus), max_document_words=max_document_words)
-    return Corpus(documents, name=corpus, seed=seed, bad_rows=bad_rows)
+        return ListSource(few, name=entry.path, seed=seed)
+    blocks = open_place(Path(entry.path), entry.format, passage_words=rule.max_words)
+    return BlockSource(blocks, rule, name=entry.path, seed=seed)

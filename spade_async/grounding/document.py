@@ -18,8 +18,8 @@ class Document:
 class BadRow:
     """A row that was skipped."""
 
-    line: int
-    """Number of the line, from 1."""
+    place: str
+    """Where it is, for a person: "line 12", or the byte or row number in its file."""
     reason: str
 
 
@@ -32,3 +32,15 @@ def cut_words(text: str, max_words: int) -> str:
         while end < len(text) and not text[end].isspace():
             end += 1
     return text[:end].strip()
+
+
+CUT_MARK = "[... truncated]"
+"""Last line of a text that the reference's rule has cut."""
+
+
+def cut_words_as_reference(text: str, max_words: int) -> str:
+    """A longer text with its whitespace collapsed, cut, and marked; a shorter one as it is."""
+    words = text.split()
+    if len(words) <= max_words:
+        return text
+    return " ".join(words[:max_words]) + f"\n{CUT_MARK}"

@@ -81,6 +81,12 @@ METRICS: dict[str, Metric] = {
     "labels/mean/<label>": _m(
         "label value", "Mean of a numeric label over the designed environments."
     ),
+    # What grounds the designer.
+    "grounding/documents_used": _m("documents", "Documents drawn from the corpus so far."),
+    "grounding/bad_rows": _m(
+        "rows", "Rows of the corpus met so far that hold no document; each counts once."
+    ),
+    "grounding/epoch": _m("epochs", "How often every document of every source was used."),
     # Diversity of the valid designs.
     "diversity/skeletons": _m(
         "skeletons", "Distinct skeletons among the last grounding.diversity_window valid designs."
