@@ -33,8 +33,34 @@ class ChatTurn:
     content: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignRequest:
+    """All that a prompt of the designer is made from; the same for the designs of one group."""
+
+    skill: str
+    document: str = ""
+    exemplars: tuple[dict[str, Any], ...] = ()
+    """From memory: {"source", "skill", "mean_no_hint", "mean_with_hint", "regret", "kind":
+    "inspire" or "avoid", "reason"}; only the source is always there."""
+    skill_description: str = ""
+    ideas: tuple[str, ...] = ()
+    """Concepts to start from; see `designer.skills`."""
+    route: str = "auto"
+    """`designer.prompt`: which of the domain's prompts."""
+    max_turns: int = 4
+    """`agent.max_turns`: actions after which an episode ends."""
+    hint_mode: str = "environment"
+    """`designer.hint`: "environment" asks for a hint() in the program."""
+
+
 class Domain(Protocol):
-    """Functions a domain module has."""
+    """Functions a domain module has.
+
+    A module may have more, for who looks for it by name: `skills()` (the skills it knows, see
+    `designer.skills`), `design_prompt(request)` (the designer's prompt from a whole
+    `DesignRequest`; without it `designer_messages` is asked), and `PROMPT_VERSIONS` (name of a
+    prompt -> version, noted with every group).
+    """
 
     def designer_messages(
         self, *, skill: str, document: str, exemplars: list[dict[str, Any]]
@@ -69,6 +95,16 @@ class Domain(Protocol):
         self, name: str, seed: int, progress: Callable[[float, str], None]
     ) -> Path | None:
         """Folder of a model this domain can make itself (e.g. "nano"), or None."""
+
+
+def design_prompt(domain: Domain, request: DesignRequest) -> list[ChatTurn]:
+    """The designer's prompt: by the domain's `design_prompt`, else by its `designer_messages`."""
+    whole = getattr(domain, "design_prompt", None)
+    if whole is not None:
+        return cast(Callable[[DesignRequest], list[ChatTurn]], whole)(request)
+    return domain.designer_messages(
+        skill=request.skill, document=request.document, exemplars=list(request.exemplars)
+    )
 
 
 def load_domain(name: str) -> Domain:

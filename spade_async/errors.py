@@ -33,6 +33,14 @@ class GenerationError(SpadeError):
     """The engine could not produce tokens."""
 
 
+class PromptTooLong(GenerationError):
+    """A prompt does not fit the context, whatever is left out of it: what it was for is skipped."""
+
+
+PROMPT_TOO_LONG = PromptTooLong.__name__
+"""Part of the missing reason of what was skipped for it."""
+
+
 class TransportError(SpadeError):
     """A message could not be sent, read or understood."""
 

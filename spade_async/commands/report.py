@@ -86,6 +86,7 @@ def build_report(run_dir: Path) -> dict[str, Any]:
             "learner_idle_share": figures.weighted_mean(
                 steps, "learner/idle_share", "learner/step_s"
             ),
+            "prompts": ledger.prompt_counts(),
             "restarts": cost["restarts"],
             "nonfinite_updates": ledger.nonfinite_updates(),
             "alerts": [alert.text for alert in ledger.alerts()],

@@ -40,3 +40,18 @@ def betas_problem(betas: tuple[float, float]) -> str | None:
     if all(0.0 <= beta < 1.0 for beta in betas):
         return None
     return f"learner.betas={list(betas)}: each must be >= 0 and < 1"
+
+
+def skill_window_clash(per_window: int, window: int) -> str | None:
+    """What is wrong with `designer.skills_per_window` and `designer.skill_window`, or None."""
+    if per_window > 0 and window == 0:
+        return (
+            f"designer.skills_per_window={per_window} needs windows, but designer.skill_window="
+            f"{window}: set it to the designer groups of a window, or leave both out"
+        )
+    if window > 0 and per_window > window:
+        return (
+            f"designer.skills_per_window={per_window} is more than the designer.skill_window="
+            f"{window} groups of a window: some skills would never be asked for"
+        )
+    return None

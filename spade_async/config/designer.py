@@ -21,7 +21,19 @@ class DesignerConfig(Section):
     max_new_tokens: int = Field(128, ge=8, le=65_536)
     """Longest design."""
     skills: tuple[str, ...] = Field(("Mathematical Reasoning",), min_length=1, max_length=1024)
-    """Rotated over designer groups."""
+    """Asked for in turn by designer groups. The games domain has nine (docs/prompts.md); an
+    underscore stands for a space."""
+    skills_per_window: int = Field(0, ge=0, le=1024)
+    """How many of them, in a row, a window asks for; 0 asks for all."""
+    skill_window: int = Field(0, ge=0, le=1_000_000)
+    """Designer groups of one window; the next window goes on with the skills that follow. 0: there
+    is one window."""
+    prompt: Literal["auto", "single_turn", "multi_turn", "corpus"] = "auto"
+    """Which prompt of the games domain: a puzzle of one answer, a game of decisions, or one that a
+    document is the ground of. "auto" takes "corpus" with a document, "multi_turn" without,
+    and "single_turn" with agent.max_turns=1."""
+    num_ideas: int = Field(3, ge=0, le=16)
+    """Concepts of the skill that the prompt offers, drawn anew for each group."""
     hint: Literal["environment", "self", "none"] = "environment"
     """Where the hint comes from: the program's own hint(), the policy, or nowhere."""
     invalid_reward: float = Field(-1.0, ge=-10.0, le=0.0)

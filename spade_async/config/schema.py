@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from spade_async.config import link_address
 from spade_async.config.agent import AgentConfig
-from spade_async.config.clashes import betas_problem, staleness_clash
+from spade_async.config.clashes import betas_problem, skill_window_clash, staleness_clash
 from spade_async.config.correction import CorrectionConfig, correction_problem
 from spade_async.config.designer import DesignerConfig
 from spade_async.config.grounding import GroundingConfig
@@ -278,7 +278,11 @@ class Config(Section):
                 f"lower designer.group_size or agent.pool_share={self.agent.pool_share} (which "
                 f"takes {pool} places)"
             )
-        clash = staleness_clash(self.async_) or betas_problem(self.learner.betas)
+        clash = (
+            staleness_clash(self.async_)
+            or betas_problem(self.learner.betas)
+            or skill_window_clash(self.designer.skills_per_window, self.designer.skill_window)
+        )
         if clash is not None:
             raise ValueError(clash)
         longest = max(self.designer.max_new_tokens, self.agent.max_new_tokens_per_turn)

@@ -11,8 +11,10 @@ import logging
 
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import DESIGN, Task
+from spade_async.coordinator.prompts import design_prompts
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.state import DesignGroup, DesignMember, MemberState
+from spade_async.designer.skills import Rotation, chosen_skills, domain_skills
 from spade_async.environment.contract import environment_id, skeleton
 from spade_async.grounding.diversity import Design
 from spade_async.ledger import GroupRow, SampleRow
@@ -32,6 +34,12 @@ class DesignLoop:
         self._scorer = scorer
         config = core.config
         self._measures_leaks = config.regret.leak_seeds > 0 and config.designer.hint != "none"
+        designer = core.config.designer
+        self._rotation = Rotation(
+            chosen_skills(designer.skills, domain_skills(core.domain)),
+            designer.skills_per_window,
+            designer.skill_window,
+        )
 
     def admit(self) -> None:
         """Admit every designer group the schedule has room for."""
@@ -54,17 +62,19 @@ class DesignLoop:
                     created_unix_s=steady_unix_s(),
                 )
             )
+            core.ledger.add_prompts(group.group_id, design_prompts(core, group.document))
             for member in group.members:
                 self.send(group, member)
 
     def _new_group(self, group_id: str, number: int) -> DesignGroup:
         core, config = self._core, self._core.config
         document = core.corpus.next()
-        skills = config.designer.skills
+        skill = self._rotation.skill(core.counters["design_groups"])
+        core.counters["design_groups"] += 1
         return DesignGroup(
             group_id=group_id,
             number=number,
-            skill=skills[number % len(skills)],
+            skill=skill.name,
             document_id=document.document_id,
             document=document.text,
             exemplars=core.memory.exemplars(
@@ -118,6 +128,7 @@ class DesignLoop:
         environment = None if result.source == "" else self._environment(result)
         self._store(group, member, result, rejection, environment)
         core.window.jail(result.jail.get("outcomes", {}))
+        core.counters["prompts_skipped"] += core.window.prompt(result.prompt, result.missing_reason)
         if result.missing_reason is not None:
             self._scorer.missing(group, member, result.missing_reason)
             return
@@ -209,7 +220,7 @@ class DesignLoop:
                 labels_json=json.dumps(labels),
             ),
             trace,
-            json.dumps({"jail": result.jail}),
+            json.dumps({"jail": result.jail, "prompt": result.prompt}),
         )
         if environment is not None and rejection is None:
             core.ledger.add_environment(environment, group.group_id, member.sample_id, core.step)

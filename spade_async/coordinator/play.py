@@ -11,6 +11,7 @@ import logging
 
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import PLAY, Task
+from spade_async.coordinator.prompts import play_prompts
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.state import (
     DesignGroup,
@@ -124,6 +125,7 @@ class PlayLoop:
                 created_unix_s=steady_unix_s(),
             )
         )
+        core.ledger.add_prompts(group_id, play_prompts(core))
         for arm in play.cells:
             self.send(play, arm)
         return play

@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable
 
+from spade_async.errors import PROMPT_TOO_LONG
 from spade_async.types import Arm, RegretClass, RegretEstimate
 
 VALIDITY_WINDOW = 200
@@ -45,6 +46,8 @@ class StepWindow:
         self._missing = 0
         self._missing_regret = 0
         self._refused = 0
+        self._prompts_cut = 0
+        self._prompts_skipped = 0
         self._tokens: list[int] = []
         self._since_s = time.monotonic()
         self._num_designs = 0
@@ -72,6 +75,13 @@ class StepWindow:
     def refused(self) -> None:
         """One valid design was not played because of the skeleton quota."""
         self._refused += 1
+
+    def prompt(self, facts: dict[str, object], missing_reason: str | None) -> bool:
+        """The prompt of one design, as the generator reports it; True when it was skipped."""
+        is_skipped = missing_reason is not None and PROMPT_TOO_LONG in missing_reason
+        self._prompts_skipped += is_skipped
+        self._prompts_cut += not {"document_words_cut", "exemplars_dropped"}.isdisjoint(facts)
+        return is_skipped
 
     def estimate(self, estimate: RegretEstimate | None) -> None:
         """One environment was scored, or its regret is missing."""
@@ -141,6 +151,8 @@ class StepWindow:
             "designer/leak_share": mean(self._leaks),
             "designer/skeleton_share": mean(self._skeleton_shares),
             "designer/quota_refused": float(self._refused),
+            "designer/prompts_cut": float(self._prompts_cut),
+            "designer/prompts_skipped": float(self._prompts_skipped),
             "regret/mean": mean(e.regret for e in self._estimates),
             "regret/paid_mean": mean(e.paid_regret for e in self._estimates),
             "regret/standard_error": mean(

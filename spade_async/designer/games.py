@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from spade_async.designer import parse
-from spade_async.designer.prompt import (
-    agent_messages,
-    agent_turn,
-    designer_messages,
-    hint_messages,
-)
-from spade_async.domain import HeldOutItem
+from spade_async.designer.prompt import PROMPT_VERSIONS, design_prompt
+from spade_async.designer.prompt_agent import agent_messages, agent_turn, hint_messages
+from spade_async.designer.skills import GAME_SKILLS, Skill
+from spade_async.domain import ChatTurn, DesignRequest, HeldOutItem
 
 __all__ = [
+    "PROMPT_VERSIONS",
     "agent_messages",
     "agent_turn",
+    "design_prompt",
     "designer_messages",
     "held_out",
     "hint_messages",
@@ -29,7 +29,20 @@ __all__ = [
     "parse_program",
     "prepare_model",
     "seed_environments",
+    "skills",
 ]
+
+
+def skills() -> tuple[Skill, ...]:
+    """The nine game skills."""
+    return GAME_SKILLS
+
+
+def designer_messages(
+    *, skill: str, document: str, exemplars: list[dict[str, Any]]
+) -> list[ChatTurn]:
+    """The designer's prompt with the defaults of a request; see `design_prompt`."""
+    return design_prompt(DesignRequest(skill=skill, document=document, exemplars=tuple(exemplars)))
 
 
 def parse_program(reply: str) -> str | None:

@@ -1,125 +1,147 @@
-"""Prompts of the default games domain for chat models (design steps 2, 4 and 5). Text only.
+"""The designer's prompts of the games domain, one per route (design step 2). Text only.
 
-Own wording of the reference's prompts (4.4, 4.7, 4.8, 2.2), for the games contract with a hint()
-method. The document is wrapped in tags, because its text may itself look like instructions.
+In our own words, after the reference's division (4.1): a puzzle of one answer, a game of many
+decisions, a game that a document is the ground of. Unlike there the route does not decide whether a
+document is shown: any route takes one, so leaving the corpus out changes the grounding alone. The
+document is wrapped in tags, because its text may itself look like instructions.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from spade_async.designer.prompt_example import MIN_TURNS, example
+from spade_async.designer.prompt_memory import memory_block
+from spade_async.designer.prompt_rules import LAST_CHECK, MIN_STEPS, program_rules, skeleton
+from spade_async.domain import ChatTurn, DesignRequest
 
-from spade_async.domain import ChatTurn
-from spade_async.environment.contract import CLASS_SUFFIX, MAX_HINT_CHARS
+MAX_DOCUMENT_CHARS = 120_000
+"""More is never shown; `grounding.max_document_words` cuts long before."""
 
-TURN_LIMIT = 4
-"""Actions the prompt asks for at most; the default of `agent.max_turns`."""
-MAX_EXEMPLAR_CHARS = 2000
-MAX_DOCUMENT_CHARS = 20_000
+ROUTES = ("single_turn", "multi_turn", "corpus")
+
+PROMPT_VERSIONS: dict[str, str] = {
+    "single_turn": "single_turn/1",
+    "multi_turn": "multi_turn/1",
+    "corpus": "corpus/1",
+    "hint": "hint/1",
+    "agent": "agent/1",
+    "repair": "repair/1",
+    "validator": "validator/1",
+    "judge": "judge/1",
+}
+"""Raised with every change of a prompt's text; noted with each group in the ledger. The stored
+prompts in tests/golden hold text and version together."""
 
 DESIGNER_SYSTEM = (
-    "You design small text games in Python for a language model to learn from. Every game is a "
-    "complete, correct program with a hidden or computed solution and a fair, automatic reward."
+    "You design text games in Python for a language model to learn from. Every game is a "
+    "complete, correct program with a hidden or computed solution and a fair, automatic reward, "
+    "and no two of your games are alike."
 )
 
-_SKELETON = f"""```python
-import random
+_SINGLE = """\
+Write a puzzle game: an episode is one task with one answer.
+- reset draws the task and says everything that is needed to solve it. Solving takes at
+  least {steps} steps of reasoning; a guess is right in less than 1 of 100 cases.
+- A right answer wins. A wrong one gets an answer that says what is wrong with it (too
+  large, a rule it breaks, how many parts fit) without giving the solution away, and the
+  same task may be tried again until the turns are used up. The last observation may then
+  tell the solution.
+- Compare answers as a person would: "7", " 7 " and "7.0" are one number, case and order do
+  not matter where they have no meaning."""
+
+_MULTI = """\
+Write a game of decisions: an episode is a sequence of actions in a small world with a
+state.
+- Every action changes the state or tells something about it. At each point at least two
+  actions make sense, and some are clearly better than others: what was learnt or gathered
+  before decides.
+- Part of the state is hidden and is found out by acting. A good player wins after {least}
+  to {most} actions out of {turns}; one who acts at random nearly always fails. There is a
+  way to win and a way to lose, or to run out of turns.
+- Every observation has the visible state, what the last action did, the actions that exist,
+  and what is left to do.
+- Kinds that work: exploring, trading, surviving, investigating, defending, building,
+  repairing.
+- Kinds that do not: one question with retries, guessing a number by halving, a single
+  sensible action at each point, puzzles in a row that have nothing to do with each other, a
+  win in fewer than {steps} actions."""
+
+_CORPUS = """\
+Write a game of decisions that is built on {ground}: an episode is a sequence of actions in
+a small world with a state.
+- Take one concept, technique or mechanism of {ground}. Winning must need it: who has
+  understood it knows what to do, who has not cannot get through by trying. The game
+  explains its own rules and words, so that it is understood without any other text, and
+  mentions none.
+- Each turn carries one command. Commands change a hidden state and reveal parts of it; what
+  a later command does depends on the earlier ones.
+- A good player wins after at least {steps} commands, and after {least} to {most} out of
+  {turns}; one who acts at random nearly always fails.
+- Every observation has the visible state, what the last command did, the commands that
+  exist, and what is left to do.
+- Not wanted: questions about {ground}, one answer that is graded once, everything shown
+  at the start, a fixed task with another try."""
+
+_BODIES = {"single_turn": _SINGLE, "multi_turn": _MULTI, "corpus": _CORPUS}
 
 
-class SomeName{CLASS_SUFFIX}:
-    def __init__(self):
-        self.turn = 0
+def route_of(configured: str, document: str, max_turns: int) -> str:
+    """The route that `designer.prompt` means: "auto" is by what there is to build on.
 
-    def reset(self, seed=None):
-        rng = random.Random(seed)
-        self.turn = 0
-        ...
-        return "what the player sees, and how to answer", {{}}
-
-    def step(self, action):
-        self.turn += 1
-        ...
-        return "what the player sees next", reward, terminated, truncated, {{}}
-
-    def hint(self):
-        return "how to go about this instance, without its answer"
-```"""
-
-_RULES = f"""Rules of the program:
-- One class whose name ends in "{CLASS_SUFFIX}", in the form shown below; standard library only.
-- All that is random comes from random.Random(seed) in reset. The same seed gives the same game.
-- step gets the player's text, e.g. "\\boxed{{7}}". Read the content of the box; any other text,
-  also an empty one, is a wrong move and never an error.
-- step returns five values. The reward is 1.0 for success and 0.0 otherwise; terminated becomes True
-  when the game is won or lost.
-- Each action counts as a turn. After at most {TURN_LIMIT} actions the game ends by itself
-  (truncated=True when it is neither won nor lost).
-- The first observation says what to do and in which form to answer. It never shows the solution.
-  Compute the solution from the generated instance; a guess must succeed in less
-  than 1 of 100 cases.
-- hint() is called after reset. It gives the key idea for this instance in one to three
-  sentences (at most {MAX_HINT_CHARS} characters) and the form of the answer, but not the answer.
-- No files, network, time, input() or print. Double the braces that an f-string must print.
-Before you finish, follow one correct and one wrong sequence of actions through your code."""
+    Args:
+        configured: "auto" or a route.
+        document: text of the document, maybe empty.
+        max_turns: `agent.max_turns`; a game of decisions needs more than one.
+    """
+    if configured != "auto":
+        return configured
+    if max_turns == 1:
+        return "single_turn"
+    return "corpus" if document.strip() else "multi_turn"
 
 
-def designer_messages(
-    *, skill: str, document: str, exemplars: list[dict[str, Any]]
-) -> list[ChatTurn]:
-    """See `spade_async.domain.Domain.designer_messages`."""
+def design_prompt(request: DesignRequest) -> list[ChatTurn]:
+    """The prompt of one group of designs.
+
+    Raises:
+        ValueError: no such route.
+    """
+    route = route_of(request.route, request.document, request.max_turns)
+    if route not in _BODIES:
+        raise ValueError(f"designer.prompt={route!r}: expected one of auto, {', '.join(ROUTES)}")
+    turns, with_hint = request.max_turns, request.hint_mode == "environment"
+    skill = request.skill + (f": {request.skill_description}" if request.skill_description else "")
     parts = [f"Write a new text game that trains this skill: {skill}."]
-    if document.strip():
-        parts.append(
-            "Let one idea of this document carry the game. The game must be understandable without "
-            "it and must not mention it.\n"
-            f"<document>\n{document.strip()[:MAX_DOCUMENT_CHARS]}\n</document>"
+    if request.document.strip():
+        parts.append(_document(request.document, is_ground=route == "corpus"))
+    parts.append(
+        _BODIES[route].format(
+            turns=turns,
+            steps=min(MIN_STEPS, turns),
+            least=max(1, turns // 2),
+            most=max(1, 3 * turns // 4),
+            ground="the document" if request.document.strip() else "a science or craft you choose",
         )
-    parts += [_RULES, _SKELETON]
-    shown = [_exemplar(item) for item in exemplars]
-    if shown:
+    )
+    if request.ideas:
+        ideas = "\n".join(f"- {idea}" for idea in request.ideas)
+        parts.append(f"Ideas to start from; take one further, combine, or find your own:\n{ideas}")
+    parts += [program_rules(turns, with_hint=with_hint), skeleton(turns, with_hint=with_hint)]
+    if route != "single_turn" and turns >= MIN_TURNS:
+        shown = example(turns, with_hint=with_hint).rstrip()
         parts.append(
-            "These earlier games had the right difficulty. Be inspired by what makes them work, "
-            "and write something different.\n\n" + "\n\n".join(shown)
+            "A complete game in this form, to show how one is written. Do not write a variant of "
+            f"it.\n```python\n{shown}\n```"
         )
-    parts.append("Answer with the whole program in one ```python block.")
+    parts += memory_block(request.exemplars)
+    parts.append(LAST_CHECK)
     return [ChatTurn("system", DESIGNER_SYSTEM), ChatTurn("user", "\n\n".join(parts))]
 
 
-def _exemplar(item: dict[str, Any]) -> str:
-    facts = []
-    solved, regret = item.get("mean_no_hint"), item.get("regret")
-    if isinstance(solved, int | float):
-        facts.append(f"mean return without a hint {solved:.2f}")
-    if isinstance(regret, int | float):
-        facts.append(f"gain from the hint {regret:.2f}")
-    head = f"Earlier game ({', '.join(facts)}):" if facts else "Earlier game:"
-    source = str(item.get("source", ""))[:MAX_EXEMPLAR_CHARS].rstrip()
-    return f"{head}\n```python\n{source}\n```"
-
-
-def hint_messages(source: str) -> list[ChatTurn]:
-    """See `spade_async.domain.Domain.hint_messages`."""
-    text = (
-        "Below is the program of a text game. Write a hint for its player, who sees only what "
-        "the game prints.\n"
-        "Say in one to three sentences, under 100 words, which idea leads to the answer and in "
-        "which form the answer is given. The hint must hold for every instance of the game. "
-        "Speak only of what the player can see; give no concrete answer and no code. Reply with "
-        f"the hint alone, as plain text.\n\n```python\n{source.rstrip()}\n```"
+def _document(text: str, *, is_ground: bool) -> str:
+    purpose = (
+        "The document that the game is built on:"
+        if is_ground
+        else "Let one idea of this document carry the game. The game must be understandable "
+        "without it and must not mention it."
     )
-    return [ChatTurn("user", text)]
-
-
-def agent_messages(observation: str, hint: str | None) -> list[ChatTurn]:
-    """See `spade_async.domain.Domain.agent_messages`."""
-    shown = observation if hint is None else f"{observation}\n\nHINT: {hint}"
-    text = (
-        "You are playing a text game. Its present state:\n\n"
-        f"{shown}\n\n"
-        "Think step by step, then give your next action in \\boxed{}."
-    )
-    return [ChatTurn("user", text)]
-
-
-def agent_turn(observation: str) -> list[ChatTurn]:
-    """See `spade_async.domain.Domain.agent_turn`."""
-    return [ChatTurn("user", observation)]
+    return f"{purpose}\n<document>\n{text.strip()[:MAX_DOCUMENT_CHARS]}\n</document>"

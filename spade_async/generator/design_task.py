@@ -19,6 +19,7 @@ from spade_async.environment.text import one_line
 from spade_async.environment.validate import validate
 from spade_async.errors import SpadeError
 from spade_async.generator.context import GeneratorContext
+from spade_async.generator.design_prompt import design_request, fit
 from spade_async.generator.meter import EngineMeter
 from spade_async.seeds import derive
 from spade_async.transport.messages import DesignResult, DesignTask
@@ -47,6 +48,7 @@ class _Draft:
     trace: TokenTrace = EMPTY_TRACE
     use: JailUse = field(default_factory=JailUse)
     timing: dict[str, float] = field(default_factory=dict)
+    prompt: dict[str, Any] = field(default_factory=dict)
 
 
 async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResult:
@@ -76,6 +78,7 @@ async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResul
         leak_share=draft.leak,
         jail=draft.use.as_message(),
         timing=draft.timing,
+        prompt=draft.prompt,
         token_ids=draft.trace.token_ids,
         loss_mask=draft.trace.loss_mask,
         generator_logprobs=draft.trace.generator_logprobs,
@@ -98,11 +101,18 @@ async def _design(context: GeneratorContext, task: DesignTask, draft: _Draft) ->
 
 async def _write(context: GeneratorContext, task: DesignTask, draft: _Draft) -> None:
     player, config = context.player, context.config
-    prompt, room = _fitting_prompt(context, task)
+    fitted = fit(
+        player.tokens,
+        player.domain,
+        design_request(config, player.domain, task),
+        max_context_tokens=config.model.max_context_tokens,
+        max_new_tokens=task.max_new_tokens,
+    )
+    prompt, draft.prompt = fitted.ids, fitted.facts
     trace = TraceBuilder(prompt)
     sampling = Sampling(
         temperature=task.temperature,
-        max_new_tokens=min(task.max_new_tokens, room),
+        max_new_tokens=task.max_new_tokens,
         stop_token_ids=player.tokens.stop_token_ids,
         seed=task.seed,
         min_version=task.min_version,
@@ -140,27 +150,6 @@ async def _write(context: GeneratorContext, task: DesignTask, draft: _Draft) -> 
             return
     seeds = [derive(task.seed, "leak", i) for i in range(config.regret.leak_seeds)]
     draft.leak = await leak_share(player.pool, source, draft.hint, seeds, draft.use)
-
-
-def _fitting_prompt(context: GeneratorContext, task: DesignTask) -> tuple[list[int], int]:
-    """The prompt's ids and the room behind them; exemplars are left out until both fit."""
-    player, limit = context.player, context.config.model.max_context_tokens
-    exemplars: list[dict[str, Any]] = list(task.exemplars)
-    while True:
-        messages = player.domain.designer_messages(
-            skill=task.skill, document=task.document, exemplars=exemplars
-        )
-        ids = player.tokens.encode_prompt(messages)
-        room = limit - len(ids)
-        if room >= task.max_new_tokens:
-            return ids, room
-        if not exemplars:
-            raise SpadeError(
-                f"the designer's prompt of {len(ids)} tokens leaves {room} for "
-                f"designer.max_new_tokens={task.max_new_tokens}: raise model.max_context_tokens="
-                f"{limit} or lower grounding.max_document_words"
-            )
-        exemplars.pop()
 
 
 async def _own_hint(context: GeneratorContext, task: DesignTask, source: str) -> str | None:

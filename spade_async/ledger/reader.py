@@ -14,6 +14,7 @@ from spade_async.ledger.environments import EnvironmentReads
 from spade_async.ledger.groups import GroupReads
 from spade_async.ledger.history import HistoryReads
 from spade_async.ledger.looks import LookReads
+from spade_async.ledger.prompts import PromptReads
 from spade_async.ledger.regrets import RegretReads
 from spade_async.ledger.samples import SampleReads
 from spade_async.ledger.timings import TimingReads
@@ -23,6 +24,7 @@ from spade_async.ledger.versions import VersionReads
 class LedgerReader(
     VersionReads,
     GroupReads,
+    PromptReads,
     EnvironmentReads,
     SampleReads,
     LookReads,

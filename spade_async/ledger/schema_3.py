@@ -36,5 +36,15 @@ CREATE TABLE looks (sample_id TEXT PRIMARY KEY, trace BLOB NOT NULL, learned BLO
 """
 """Tokens and their weights for `spade-async show`; see `ledger/looks.py`."""
 
-ADDED = (REGRETS, LOOKS)
+PROMPTS = """
+CREATE TABLE prompts (
+    group_id TEXT NOT NULL,
+    part TEXT NOT NULL,
+    version TEXT NOT NULL,
+    PRIMARY KEY (group_id, part)
+) WITHOUT ROWID;
+"""
+"""Which prompt made which group; see `ledger/prompts.py`."""
+
+ADDED = (REGRETS, LOOKS, PROMPTS)
 """All of it, in order."""

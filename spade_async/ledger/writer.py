@@ -22,6 +22,7 @@ from spade_async.ledger.connection import Connection, create_file, open_file, wa
 from spade_async.ledger.environments import EnvironmentWrites
 from spade_async.ledger.groups import GroupWrites
 from spade_async.ledger.history import HistoryWrites
+from spade_async.ledger.prompts import PromptWrites
 from spade_async.ledger.regrets import RegretWrites
 from spade_async.ledger.samples import SampleWrites
 from spade_async.ledger.timings import TimingWrites
@@ -32,6 +33,7 @@ from spade_async.ledger.versions import VersionWrites
 class Ledger(
     VersionWrites,
     GroupWrites,
+    PromptWrites,
     EnvironmentWrites,
     SampleWrites,
     BatchWrites,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from spade_async.designer.skills import Skill
 from spade_async.domain import ChatTurn, HeldOutItem
 from spade_async.nano import vocabulary
 from spade_async.nano.families import FAMILIES, LEVELS
@@ -19,6 +20,7 @@ from spade_async.nano.topics import topic
 from spade_async.seeds import derive
 
 __all__ = [
+    "PROMPT_VERSIONS",
     "agent_messages",
     "agent_turn",
     "designer_messages",
@@ -29,10 +31,19 @@ __all__ = [
     "parse_program",
     "prepare_model",
     "seed_environments",
+    "skills",
 ]
 
 MODEL_NAME = "nano"
 """`model.path` that this domain makes itself."""
+
+PROMPT_VERSIONS = {"designer": "nano/1", "agent": "nano/1", "hint": "nano/1"}
+"""Tied to the warm start, which teaches these prompts."""
+
+
+def skills() -> tuple[Skill, ...]:
+    """The one skill of the grammar; it only tells the topics of a document apart."""
+    return (Skill("Mathematical Reasoning"),)
 
 
 def designer_messages(

@@ -19,7 +19,9 @@ from spade_async.config.link_address import IPC
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.designer.skills import chosen_skills, domain_skills
 from spade_async.disk.room import is_full
+from spade_async.domain import load_domain
 from spade_async.engine.scripted_weights import write_model_folder
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
@@ -106,6 +108,7 @@ def train(
             f'engine.kind="{config.engine.kind}" cannot generate in a run yet: '
             'set engine.kind="builtin"'
         )
+    chosen_skills(config.designer.skills, domain_skills(load_domain(config.domain.hook)))
     sandbox_policy(config)  # profiles and what else only the jail can check
     if config.link.keys is not None:
         check_keys(Path(config.link.keys))

@@ -98,6 +98,8 @@ class DesignResult(Message):
     """{"calls", "wall_s", "outcomes": {outcome: n}}."""
     timing: dict[str, float] = field(default_factory=dict)
     """Seconds since it began (see `generator/meter.py`): {"total_s", "engine_s", "queue_s"}."""
+    prompt: dict[str, Any] = field(default_factory=dict)
+    """{"tokens"} of the prompt, and what was left out of it, see `generator/design_prompt.py`."""
     token_ids: NDArray[np.int32]
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]

@@ -34,13 +34,6 @@ def test_without_document_and_exemplars_nothing_is_announced() -> None:
     assert "earlier games" not in user.content.lower()
 
 
-def test_long_exemplars_are_cut() -> None:
-    _, user = games.designer_messages(
-        skill="s", document="", exemplars=[{"source": "y" * 50_000, "regret": 0.1}]
-    )
-    assert user.content.count("y" * 100) <= 20
-
-
 def test_the_skeleton_in_the_prompt_is_a_program_of_the_contract() -> None:
     _, user = games.designer_messages(skill="s", document="", exemplars=[])
     assert games.parse_program(user.content) is not None
