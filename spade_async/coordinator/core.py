@@ -20,6 +20,7 @@ from spade_async.coordinator.versions import VersionBook
 from spade_async.coordinator.window import StepWindow
 from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
 from spade_async.domain import Domain
+from spade_async.errors import ProcessFailure
 from spade_async.grounding.corpus import Corpus
 from spade_async.grounding.diversity import Diversity
 from spade_async.grounding.memory import Memory
@@ -75,6 +76,8 @@ class Core:
     is_stopping: bool = False
     """No new work is admitted."""
 
+    fatal: str | None = None
+    """Why the run cannot go on; it is then ended in order."""
     unshown_alerts: list[Alert] = field(default_factory=list)
     """Alerts that are not in TensorBoard yet."""
     _unsaved_alerts: list[Alert] = field(default_factory=list)
@@ -113,9 +116,26 @@ class Core:
         ours = [r for r in reasons if r is not None and r.startswith("ours") and r != CUT]
         if not ours:
             return
-        told = self.fruitless.came_to_nothing(role, f"{group_id}: {ours[-1]}")
+        try:
+            told = self.fruitless.came_to_nothing(role, f"{group_id}: {ours[-1]}")
+        except ProcessFailure as fault:
+            self.fatal = self.fatal or str(fault)
+            return
         if told is not None:
             self.alert(told, kind="groups_missing")
+
+    def batch_came_to_nothing(self, group_ids: frozenset[str]) -> None:
+        """Groups were taken of which no sample can be trained: tell of it, end a run of nothing."""
+        self.counters["batches_empty"] += 1
+        self.alert(
+            f"step {self.step + 1}: no sample of its {len(group_ids)} groups can be trained, all "
+            "were cut or have no tokens",
+            kind="empty_batch",
+        )
+        try:
+            self.fruitless.batch_was_empty(group_ids)
+        except ProcessFailure as fault:
+            self.fatal = self.fatal or str(fault)
 
     def min_version(self, birth: int) -> int:
         """Packed version a generator must have loaded for a group of that birth."""

@@ -27,6 +27,7 @@ from spade_async.coordinator.cutter import Cutter
 from spade_async.coordinator.design import DesignLoop
 from spade_async.coordinator.disk import DiskPause
 from spade_async.coordinator.evaluation import EvalResult, Evaluation
+from spade_async.coordinator.last_save import LastSave
 from spade_async.coordinator.lives import Lives
 from spade_async.coordinator.news import News
 from spade_async.coordinator.play import PlayLoop
@@ -87,6 +88,7 @@ class Coordinator:
         )
         self._steps.show_again()
         self.lives = Lives(self.core, hub, self._publisher, self._watch, self._tensorboard)
+        self._last_save = LastSave(self.core, hub, LEARNER)
         self._pids: dict[str, int] = {"coordinator": os.getpid()}
         self._waiting_generators: list[str] = []
         self._in_training: Plan | None = None
@@ -114,6 +116,8 @@ class Coordinator:
             await self._commit([*self._disk.release(), *received])
             await self._let_out()
             self._steps.show()
+            if self.core.fatal is not None and self._cause is None:
+                self._fail(self.core.fatal, kind="groups_missing")
             is_idle = self._learner_ready and self._in_training is None
             await self._cutter.look(self._wait if is_idle and not self.core.is_stopping else None)
             self._write_status()
@@ -138,7 +142,8 @@ class Coordinator:
         core = self.core
         if core.is_stopping:
             # Nobody will report a step that died with its learner.
-            return self._in_training is None or not self._learner_lives
+            is_saved = self._in_training is None and self._last_save.is_done
+            return is_saved or not self._learner_lives
         return (
             core.step >= core.config.train.steps
             and self._learner_ready
@@ -209,6 +214,8 @@ class Coordinator:
                 await self._hello(peer, message)
             case m.WeightsPublished():
                 await self._first_weights(message)
+            case m.CheckpointSaved():
+                self._last_save.on_saved(message)
             case m.ProcessFailed():
                 self._watch.failure = f"{message.name}: {message.boundary}: {message.message}"
                 log.error("%s", self._watch.failure)
@@ -239,6 +246,7 @@ class Coordinator:
             self._in_training = None
             self._steps.show()  # before steps are undone: what is shown later stays
             self.lives.fall_back(self._resumed)
+            self._last_save.loaded()
         await self._hub.send(LEARNER, m.Welcome(resume=self._resumed.learner))
 
     async def _first_weights(self, message: m.WeightsPublished) -> None:
@@ -279,6 +287,7 @@ class Coordinator:
             return
         self._in_training = None
         self._steps.finish(report, plan)
+        self._last_save.step(report.checkpoint)
         self._budget.after_step(report.checkpoint)
         cause = self._steps.nonfinite_stop(report)
         if cause is not None:
@@ -308,6 +317,8 @@ class Coordinator:
     async def _train(self) -> None:
         core = self.core
         idle = self._learner_ready and self._learner_lives and self._in_training is None
+        if idle and core.is_stopping:
+            await self._last_save.ask()
         if not idle or core.is_stopping or core.step >= core.config.train.steps:
             return
         with core.ledger.transaction():
@@ -339,15 +350,9 @@ class Coordinator:
         plan = self._batches.compose(take)
         if plan.rows:
             return plan
-        self.core.counters["batches_empty"] += 1
-        self.core.alert(
-            f"step {self.core.step + 1}: no sample of its {len(plan.group_ids)} groups can be "
-            "trained, all were cut or have no tokens",
-            kind="empty_batch",
-        )
+        self.core.batch_came_to_nothing(plan.group_ids)
         self.core.schedule.step_cancelled()
         self._steps.forget(plan.group_ids)
-        self.core.fruitless.batch_was_empty(plan.group_ids)
         return None
 
     def _write_status(self, *, force: bool = False) -> None:

@@ -119,8 +119,7 @@ class Learner:
         checkpoint = None
         if batch.checkpoint:
             checkpoint_began = time.perf_counter()
-            checkpoint = self.room.write(f"checkpoint {self.state.version}", self._save)
-            self._retention.added(checkpoint)
+            checkpoint = self.save()
             metrics["learner/checkpoint_s"] = time.perf_counter() - checkpoint_began
         published = self._publish()
         metrics["learner/publish_s"] = published.seconds
@@ -149,6 +148,16 @@ class Learner:
             self._last_report.busy_s,
         )
         return self._last_report
+
+    def save(self) -> str:
+        """Write a checkpoint of the present state and remove what is no longer kept; its name.
+
+        Raises:
+            WeightsError: it cannot be written.
+        """
+        name = self.room.write(f"checkpoint {self.state.version}", self._save)
+        self._retention.added(name)
+        return name
 
     def _save(self) -> str:
         return save_checkpoint(self._folder.checkpoints, self.state, self._point.model_folder)

@@ -34,8 +34,10 @@ from spade_async.telemetry import stacks
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer, Received
 from spade_async.transport.messages import (
+    CheckpointSaved,
     Hello,
     ProcessFailed,
+    SaveCheckpoint,
     StepReport,
     Stop,
     TrainingBatch,
@@ -115,6 +117,9 @@ class TrainsBatches(Protocol):
     ) -> StepReport:
         """See `learner.Learner.train`."""
 
+    def save(self) -> str:
+        """See `learner.Learner.save`."""
+
 
 def make_learner(config: Config, run_dir: Path, point: ResumePoint) -> TrainsBatches:
     """The learner of `learner.kind`, loaded.
@@ -193,7 +198,7 @@ class LearnerProcess:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
     async def _next(self, learner: TrainsBatches, receiving: asyncio.Task[None]) -> None:
-        """Wait for one batch and train it."""
+        """Wait for one batch and train it, or save what is trained."""
         self.progress.enter("idle", "TrainingBatch")
         received = await self._batches.get()
         if received is None:
@@ -201,6 +206,13 @@ class LearnerProcess:
                 receiving.result()
             return
         batch = received.message
+        if isinstance(batch, SaveCheckpoint):
+            self.progress.enter("working", f"checkpoint {batch.branch}.{batch.step}")
+            name = await self._in_thread(learner.save)
+            saved = CheckpointSaved(branch=batch.branch, step=batch.step, checkpoint=name)
+            await self._peer.send(saved)
+            received.ack()
+            return
         assert isinstance(batch, TrainingBatch)
         wait_s = self.progress.enter("working", f"step {batch.branch}.{batch.step}")
         report = await self._in_thread(partial(learner.train, batch, wait_s, self._tick))
@@ -215,7 +227,7 @@ class LearnerProcess:
             while True:
                 received = await self._peer.receive()
                 message = received.message
-                if isinstance(message, TrainingBatch):
+                if isinstance(message, TrainingBatch | SaveCheckpoint):
                     self._batches.put_nowait(received)
                     continue
                 received.ack()

@@ -113,7 +113,7 @@ class ScriptedLearner:
         checkpoint = None
         if batch.checkpoint:
             checkpoint_s = time.perf_counter()
-            checkpoint = self.room.write(f"checkpoint {self.version}", self._save)
+            checkpoint = self.save()
             metrics["learner/checkpoint_s"] = time.perf_counter() - checkpoint_s
         published = self.room.write(f"weights {self.version}", self._publish)
         metrics["learner/publish_s"] = published.seconds
@@ -165,6 +165,10 @@ class ScriptedLearner:
         return self._store.publish_file(
             self.version, lambda path: write_weights(path, self.version, size)
         )
+
+    def save(self) -> str:
+        """See `Learner.save`."""
+        return self.room.write(f"checkpoint {self.version}", self._save)
 
     def _save(self) -> str:
         root, version = self._folder.checkpoints, self.version

@@ -63,6 +63,13 @@ class VersionWrites(VersionReads):
             (version.packed, ordinal, digest, location, checkpoint, wall_unix_s),
         )
 
+    def set_checkpoint(self, branch: int, step: int, checkpoint: str) -> None:
+        """Note the checkpoint of a version that was committed without one."""
+        packed = PolicyVersion(branch, step).packed
+        self._db.execute(
+            "UPDATE versions SET checkpoint = ? WHERE packed = ?", (checkpoint, packed)
+        )
+
     def mark_abandoned(self, ordinals: Iterable[int]) -> None:
         """Mark the versions with these ordinals as not part of the surviving history."""
         self._db.execute_many(

@@ -315,8 +315,28 @@ class Stop(Message):
     finish: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveCheckpoint(Message):
+    """Coordinator -> learner, at the end of a run: save the present state, which has none."""
+
+    to_coordinator: ClassVar[bool] = False
+    from_coordinator: ClassVar[bool] = True
+    branch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved(Message):
+    """Learner -> coordinator, the answer: it is durable under this name."""
+
+    branch: int
+    step: int
+    checkpoint: str
+
+
 MESSAGES: tuple[type[Message], ...] = (
     Hello, Welcome, Credit, DesignTask, DesignResult, PlayTask, EpisodeResult, CancelTask, TaskCut,
     TrainingBatch, StepReport, WeightsPublished, WeightsLoaded, Heartbeat, ProcessFailed, Stop,
+    SaveCheckpoint, CheckpointSaved,
 )  # fmt: skip
 """All records in wire order; a record's kind on the wire is its class name."""

@@ -79,6 +79,28 @@ def test_run_whose_reader_has_gone_goes_on_to_the_end(run: WholeRun) -> None:
     assert (report["samples_lost"], report["samples_trained_twice"]) == (0, 0)
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_stop_between_two_checkpoints_saves_the_newest_step(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
+    with whole_run(tmp_path / "run", None, checkpoint__every=1000, train__steps=100_000) as run:
+        run.start()
+        run.wait_steps(3)
+        run.send(signum)
+        ended = run.end(START_LIMIT_S)
+        assert (ended.code, ended.err) == (0, "")
+        step = run.status().step
+        newest = f"branch-0-step-{step}"
+        checkpoint = run.query("SELECT checkpoint FROM versions ORDER BY packed DESC LIMIT 1")
+        assert checkpoint == [(newest,)]
+        assert [p.name for p in run.folder.checkpoints.iterdir()] == [newest]
+        run.values["train.steps"] = step + 2
+        run.finish()
+        # Every step once: nothing was undone.
+        steps = run.query("SELECT state, COUNT(*) FROM batches GROUP BY state")
+        assert steps == [("consumed", step + 2)]
+
+
 def test_ctrl_c_during_the_warm_start_leaves_nothing(tmp_path: Path) -> None:
     with whole_run(tmp_path / "run", "nano") as run:
         run.environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")

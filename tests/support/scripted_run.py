@@ -101,6 +101,8 @@ class ScriptedLearner:
 
     def __init__(self) -> None:
         self.trained: list[m.TrainingBatch] = []
+        self.saved: list[str] = []
+        """Checkpoints at the end of a run, by name."""
 
     def __call__(self, message: m.Message) -> list[m.Message]:
         match message:
@@ -110,6 +112,12 @@ class ScriptedLearner:
             case m.TrainingBatch():
                 self.trained.append(message)
                 return [self._report(message)]
+            case m.SaveCheckpoint():
+                name = f"c-{message.branch}-{message.step}"
+                self.saved.append(name)
+                return [
+                    m.CheckpointSaved(branch=message.branch, step=message.step, checkpoint=name)
+                ]
             case _:
                 return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import pytest
 import torch
 
 from spade_async.config.schema import Config
+from spade_async.disk.manifest import damage
 from spade_async.errors import EXIT_REFUSED
 from spade_async.learner import process as learner_process
 from spade_async.transport.link import Received
 from spade_async.transport.messages import (
+    CheckpointSaved,
     Heartbeat,
     Message,
     ProcessFailed,
+    SaveCheckpoint,
     StepReport,
     Stop,
     TrainingBatch,
@@ -131,6 +135,24 @@ def test_after_stop_a_waiting_batch_is_neither_trained_nor_acknowledged(
     assert status == 0
     assert not any("TrainingBatch" in event for event in peer.events)
     assert peer.events[-2:] == ["flush", "close"]
+
+
+def test_the_last_checkpoint_is_saved_after_the_batches_before_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model_folder: Path
+) -> None:
+    plain = [dataclasses.replace(batch(step), checkpoint=False) for step in (1, 2)]
+    save = SaveCheckpoint(branch=0, step=2)
+    script = [*((None, b) for b in plain), (None, save), ("ack SaveCheckpoint", STOP)]
+    status, peer = run(monkeypatch, tmp_path, model_folder, script)
+    assert status == 0
+    assert peer.events[-6:-3] == [
+        "ack TrainingBatch 2", "send CheckpointSaved", "ack SaveCheckpoint",
+    ]  # fmt: skip
+    saved = peer.sent[-1]
+    assert saved == CheckpointSaved(branch=0, step=2, checkpoint="branch-0-step-2")
+    assert damage(tmp_path / "checkpoints" / "branch-0-step-2") is None
+    facts = json.loads((tmp_path / "checkpoints/branch-0-step-2/learner_state.json").read_text())
+    assert facts["step"] == 2
 
 
 @pytest.mark.parametrize("finish", [True, False])
