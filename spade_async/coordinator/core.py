@@ -12,6 +12,7 @@ from spade_async.config.schema import Config
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
 from spade_async.coordinator.guards import Guards
+from spade_async.coordinator.life_figures import LifeFigures
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.state import DesignGroup, PlayGroup
 from spade_async.coordinator.tags import Result, tag_problem, without_tokens
@@ -76,6 +77,7 @@ class Core:
     is_stopping: bool = False
     """No new work is admitted."""
 
+    life: LifeFigures = field(default_factory=LifeFigures)
     fatal: str | None = None
     """Why the run cannot go on; it is then ended in order."""
     unshown_alerts: list[Alert] = field(default_factory=list)

@@ -49,6 +49,7 @@ class Lives:
         core = self._core
         kind = "generator" if name.startswith("gen-") else "learner"
         core.counters[f"deaths_{kind}"] += 1
+        core.life.died(core.counters, news)
         then = "not started again" if again_in_s is None else f"started again in {again_in_s:.1f} s"
         core.alert(f"{news.text}; {then}", kind="part_died")
         self._watch.died(name, then)
@@ -59,12 +60,14 @@ class Lives:
         """Queue again what a dead generator held; harmless when repeated."""
         num_tasks = self._core.dispatcher.lose(name)
         self._publisher.lose_generator(name)
+        self._core.counters["tasks_again"] += num_tasks
         if num_tasks:
             log.info("%d tasks of %s are asked for again", num_tasks, name)
 
     def back(self, name: str) -> None:
         """A new incarnation said hello: the old one's unread messages are nobody's."""
         self._hub.take_orphans(name)
+        self._core.life.back(name)
         self._watch.back(name)
         if name.startswith("gen-"):
             self.lose_generator(name)
@@ -75,7 +78,10 @@ class Lives:
         Changes `resumed.learner` and `resumed.replay`.
         """
         core = self._core
+        had = core.step
         batches = undo(core, resumed.learner)
+        core.counters["fall_backs"] += 1
+        core.counters["steps_undone"] += had - core.step
         with core.ledger.transaction():
             plans: list[Plan] = replays(core, batches)
             set_apart(core, batches)

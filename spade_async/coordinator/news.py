@@ -27,6 +27,10 @@ class News:
     """How, e.g. "gen-0 (pid 7) was killed by SIGKILL"."""
     again_in_s: float | None
     """Seconds until it is started again; None when it is not."""
+    cause: str = ""
+    """What tells one kind of death from another: "generator signal 9"; "" when not known."""
+    died_s: float | None = None
+    """`time.monotonic` of this machine when its end was seen."""
 
     def line(self) -> bytes:
         """As it goes through the pipe."""

@@ -232,6 +232,7 @@ class StepLoop:
         found["tokens/discarded_for_age"] = float(core.counters["tokens_discarded_for_age"])
         found |= self._queues()
         found |= self._publisher.figures()
+        found |= core.life.step(core.counters)
         return {tag: float(value) for tag, value in found.items() if value is not None}
 
     def _queues(self) -> dict[str, float | None]:

@@ -205,6 +205,7 @@ class Watch:
             if hung.name not in self._told_hangs:
                 text = f"{hung.name} hangs ({hung.state}) for {hung.seconds:.0f} s"
                 self._core.alert(text, kind="part_hangs")
+                self._core.counters["hangs"] += 1
         self._told_hangs = {hung.name for hung in found}
         return found
 

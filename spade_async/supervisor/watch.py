@@ -226,14 +226,14 @@ class Watcher:
         is_ending = self._is_stop_sent or (status and status.state in _STOPPING_STATES)
         if is_ending:
             self._judged.add(part.pid)
-            self._tell(part, status, None)
+            self._tell(part, status, None, cause(part, status))
             return None
         if part.returncode == 0 and time.monotonic() - part.died_s < EARLY_EXIT_GRACE_S:
             return None
         self._judged.add(part.pid)
         why = self._hung_causes.pop(part.pid, None) or cause(part, status)
         pause_s = None if part.returncode == EXIT_REFUSED else self._restarts.died(why)
-        self._tell(part, status, pause_s)
+        self._tell(part, status, pause_s, why)
         if pause_s is None:
             line = death_line(part, status, self._folder.root)
             count = self._restarts.count(why)
@@ -244,8 +244,8 @@ class Watcher:
         self._due_s[part.name] = time.monotonic() + pause_s
         return None
 
-    def _tell(self, part: Part, status: RunStatus | None, pause_s: float | None) -> None:
-        news = News(part.name, short_line(part, status), pause_s)
+    def _tell(self, part: Part, status: RunStatus | None, pause_s: float | None, why: str) -> None:
+        news = News(part.name, short_line(part, status), pause_s, why, part.died_s)
         self._coordinator.tell(news.line())
 
     def _start_due(self) -> None:

@@ -96,6 +96,12 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "oldest group (s)": ("queue/oldest_age_s",),
         "swap pause (s)": ("generator/swap_pause_s",),
     },
+    "Deaths": {
+        "deaths by part and cause": ("lives/deaths/.*",),
+        "restarts, hangs": ("lives/restarts", "lives/hangs"),
+        "steps undone, tasks asked for again": ("lives/steps_undone", "lives/tasks_again"),
+        "seconds: until named, until back": ("lives/named_s", "lives/back_s"),
+    },
     "Jail": {
         "restarts: broker, templates": ("jail/broker_restarts", "jail/template_restarts"),
         "events": ("jail/event/.*",),

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from spade_async.telemetry.life_metrics import LIFE_METRICS
+
 LEARNER_STEP = "learner step"
 
 
@@ -294,6 +296,7 @@ METRICS: dict[str, Metric] = {
         "tokens", "Finished tokens thrown away for age so far; must be 0."
     ),
     "tokens/cut_at_deadline": _m("tokens", "Tokens of tasks cut at async.straggler_s so far."),
+    **{tag: _m(*about) for tag, about in LIFE_METRICS.items()},
 }
 """Every scalar tag, in the order of the page."""
 
