@@ -100,10 +100,23 @@ def status(run: Run, json_output: Json = False) -> None:
 
 
 @app.command()
-def report(run: Run, json_output: Json = False) -> None:
+def report(
+    run: Run,
+    json_output: Json = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write it as one page with curves instead."),
+    ] = None,
+) -> None:
     """Show what a run reached: base against trained with noise, the designer, losses and cost."""
     from spade_async.commands import report as command
 
+    if html is not None:
+        from spade_async.commands.html import write_page
+
+        size = write_page(run, html)
+        Console().print(f"{html}: {size / 1024:.0f} KiB", markup=False, soft_wrap=True)
+        return
     command.report(run, as_json=json_output, console=Console())
 
 
@@ -160,6 +173,17 @@ def export(
     command.export(
         run, out, choice, licence=licence, replaces=force, as_json=json_output, console=Console()
     )
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders.")],
+    json_output: Json = False,
+) -> None:
+    """Compare runs: settings that differ, speed, validity, regret, held-out levels with noise."""
+    from spade_async.commands import compare as command
+
+    command.compare(runs, as_json=json_output, console=Console())
 
 
 @app.command()

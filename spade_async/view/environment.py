@@ -66,13 +66,16 @@ class EnvironmentView:
         }
 
 
-def look(run: ViewedRun, row: EnvironmentRow, seed: int | None = None) -> EnvironmentView:
+def look(
+    run: ViewedRun, row: EnvironmentRow, seed: int | None = None, *, with_tokens: bool = True
+) -> EnvironmentView:
     """Read what there is of an environment.
 
     Args:
         run: where.
         row: which.
         seed: to show; None chooses (`plays.choose_seed`).
+        with_tokens: read tokens too, which loads the run's tokenizer.
 
     Raises:
         RunFolderError: the seed was not played.
@@ -99,11 +102,15 @@ def look(run: ViewedRun, row: EnvironmentRow, seed: int | None = None) -> Enviro
         seed=seed if arms else None,
         why_seed=why,
         arms=arms,
-        design_tokens=view(run, texts, designs[0]["sample_id"]) if designs else None,
-        episode_tokens=(
-            None if unhinted is None else view(run, texts, unhinted.sample.sample_id)
+        design_tokens=(
+            view(run, texts, designs[0]["sample_id"]) if designs and with_tokens else None
         ),
-    )  # fmt: skip
+        episode_tokens=(
+            view(run, texts, unhinted.sample.sample_id)
+            if unhinted is not None and with_tokens
+            else None
+        ),
+    )
 
 
 def _designs(run: ViewedRun, wanted: str) -> list[dict[str, Any]]:
