@@ -180,18 +180,25 @@ def episode_rate(
     Counted from the first to the last learner step, without the gaps in which the run was not
     running (an interval between two steps that holds a start).
     """
-    episodes = 0
-    span_s = 0.0
+    spans: list[tuple[float, float]] = []
     for before, after in itertools.pairwise(steps):
         begin, end = before.wall_unix_s, after.wall_unix_s
         if end <= begin or any(begin < start < end for start in starts_unix_s):
             continue
-        span_s += end - begin
-        episodes += ledger.query(
+        if spans and spans[-1][1] == begin:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((begin, end))
+    # A question of its own for each span reads every sample: there are as many spans as starts.
+    episodes = sum(
+        ledger.query(
             "SELECT COUNT(*) FROM samples WHERE role = 'agent' AND missing_reason IS NULL"
             " AND created_unix_s > ? AND created_unix_s <= ?",
-            (begin, end),
+            span,
         )[0][0]
+        for span in spans
+    )
+    span_s = sum(end - begin for begin, end in spans)
     return episodes * 3600.0 / span_s if span_s > 0 else None
 
 

@@ -133,6 +133,27 @@ def test_skeletons_are_counted_in_full_batches_of_valid_designs(ledger: Ledger) 
     assert figures.skeletons_per_batch(ledger, 2) == (None, None)
 
 
+def test_episode_rate_reads_the_samples_once_per_start_and_not_once_per_step(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 41):
+        step(ledger, number, {})
+    asked: list[str] = []
+    query = type(ledger).query
+
+    def counted(self: Ledger, sql: str, *rest: object) -> object:
+        asked.append(sql)
+        return query(self, sql, *rest)
+
+    monkeypatch.setattr(type(ledger), "query", counted)
+    rows = ledger.steps()
+    assert figures.episode_rate(ledger, rows, []) == pytest.approx(36.0)
+    assert len(asked) == 1
+    asked.clear()
+    assert figures.episode_rate(ledger, rows, [1050.0, 2050.0]) == pytest.approx(36.0)
+    assert len(asked) == 3
+
+
 def test_episode_rate_leaves_out_the_gap_of_a_resume(ledger: Ledger) -> None:
     assert figures.episode_rate(ledger, ledger.steps(), []) is None
     for number in (1, 2, 3, 4):
