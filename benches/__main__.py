@@ -45,10 +45,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smallest size: does it still run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--source", type=Path, metavar="FILE", help="your own environment")
+    parser.add_argument("--steps", type=int, metavar="N", help="learner steps of each run")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="go on from the runs in there")
     parser.add_argument("--draw", type=Path, metavar="FILE", help="write the picture there (SVG)")
     options = parser.parse_args()
     bench = importlib.import_module(f"benches.{options.name}")
-    chosen = {"source": options.source, "draw": options.draw}
+    chosen = {name: getattr(options, name) for name in ("source", "draw", "steps", "keep")}
     known = inspect.signature(bench.run).parameters
     more = {name: value for name, value in chosen.items() if value is not None}
     for name in more.keys() - known.keys():

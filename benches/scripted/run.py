@@ -32,9 +32,15 @@ class Ran:
 
 @contextmanager
 def finished_run(
-    config: str, values: dict[str, object], *, limit_s: float = 1800.0
+    config: str,
+    values: dict[str, object],
+    *,
+    limit_s: float = 1800.0,
+    may_be_preferred: bool = True,
 ) -> Iterator[Ran]:
     """A run of a file in configs/ with these settings; its folder is gone after the block.
+
+    Nothing of it depends on speed when it need not be preferred.
 
     Raises:
         RuntimeError: it did not end well; with what it said.
@@ -45,7 +51,7 @@ def finished_run(
             sys.executable, "-m", "spade_async", "train", str(ROOT / "configs" / config),
             "--run-dir", str(folder), *sets(values),
         ]  # fmt: skip
-        preferred = _may_be_preferred()
+        preferred = may_be_preferred and _may_be_preferred()
         began_s = time.monotonic()
         done = subprocess.run(
             ["nice", "-n", str(_NICE), *command] if preferred else command,
