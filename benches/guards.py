@@ -20,7 +20,7 @@ from benches.scripted.run import ROOT, Ran, finished_run
 from spade_async.config.run_folder import RunFolder
 from spade_async.ledger import LedgerReader
 
-STEPS = 40
+STEPS = 60
 SEEDS = (1, 2, 3)
 ON: dict[str, tuple[str, object]] = {
     "leak": ("regret.leak_discount", "true"),
@@ -31,8 +31,8 @@ ON: dict[str, tuple[str, object]] = {
 }
 """The values of configs/nano.toml; nano_unguarded.toml has each of them off."""
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "all on": tuple(ON),
     "all off": (),
+    "all on": tuple(ON),
     **{f"no {name}": tuple(other for other in ON if other != name) for name in ON},
 }
 """By name, the guards that are on."""

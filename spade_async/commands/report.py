@@ -12,7 +12,7 @@ from rich.console import Console
 
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
-from spade_async.evals import figures, tables
+from spade_async.evals import behaviour, figures, tables
 from spade_async.ledger import LedgerReader
 from spade_async.supervisor.folder import read_info
 from spade_async.supervisor.resources import Resources, read_resources
@@ -90,6 +90,7 @@ def build_report(run_dir: Path) -> dict[str, Any]:
             "restarts": cost["restarts"],
             "nonfinite_updates": ledger.nonfinite_updates(),
             "alerts": [alert.text for alert in ledger.alerts()],
+            "behaviour": behaviour.by_third(ledger, num_steps),
             "alarms": (ledger.get_state("guards") or {}).get("history", []),
             "base_version": table.base_version,
             "trained_version": table.trained_version,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 
+from spade_async.agent.behaviour import Behaviour, of_episode
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import PLAY, Task
 from spade_async.coordinator.prompts import play_prompts
@@ -181,6 +183,7 @@ class PlayLoop:
         cell = EpisodeCell(
             f"{result.task_id}.{result.index}", result.episode_return, result.missing_reason
         )
+        behaviour = self._behaviour(arm, result)
         core.ledger.add_sample(
             SampleRow(
                 sample_id=cell.sample_id,
@@ -203,14 +206,25 @@ class PlayLoop:
             # Hinted episodes are never trained: their tokens are not kept.
             trace if arm is Arm.NO_HINT else None,
             # Of a designed environment people look at every seed (`_thin_words` bounds it).
-            json.dumps(_extra(result) if result.index == 0 or play.kind == "play" else {}),
+            json.dumps(
+                (_extra(result) if result.index == 0 or play.kind == "play" else {})
+                | ({} if behaviour is None else {"behaviour": asdict(behaviour)})
+            ),
         )
+        if behaviour is not None:
+            core.window.behaved(behaviour)
         if result.index == 0:
             play.shown[arm] = Shown(result.hint_text, _transcript(result))
         core.counters["episodes"] += 1
         core.window.episode(arm, result.episode_return, trace.num_trained_tokens)
         core.window.jail(result.jail.get("outcomes", {}))
         self._fill(play, arm, result.index, cell)
+
+    def _behaviour(self, arm: Arm, result: EpisodeResult) -> Behaviour | None:
+        """How the agent acted; None where only one turn is possible, or a hint was shown."""
+        if arm is Arm.WITH_HINT or self._core.config.agent.max_turns < 2:
+            return None
+        return of_episode(result.transcript, result.loss_mask, result.episode_return)
 
     def cut(self, task: Task) -> None:
         """Episodes that did not come back in time are missing, by name, also after a resume."""

@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable
 
+from spade_async.agent.behaviour import Behaviour, summed
 from spade_async.errors import PROMPT_TOO_LONG
 from spade_async.types import Arm, RegretClass, RegretEstimate
 
@@ -49,6 +50,7 @@ class StepWindow:
         self._prompts_cut = 0
         self._prompts_skipped = 0
         self._tokens: list[int] = []
+        self._behaviour: list[Behaviour] = []
         self._since_s = time.monotonic()
         self._num_designs = 0
 
@@ -110,6 +112,10 @@ class StepWindow:
         if num_tokens:
             self._tokens.append(num_tokens)
 
+    def behaved(self, behaviour: Behaviour) -> None:
+        """How the agent acted in one unhinted episode of several turns."""
+        self._behaviour.append(behaviour)
+
     def jail(self, outcomes: dict[str, int]) -> None:
         """Outcomes of jailed calls of one task."""
         self._jail.update(outcomes)
@@ -169,6 +175,7 @@ class StepWindow:
             "rate/designs_per_hour": self._num_designs / span_s * 3600.0,
             "rate/episodes_per_hour": self.episodes_per_hour(),
         }
+        found |= summed(self._behaviour).figures()
         for kind in RegretClass:
             found[f"regret/{kind}_share"] = mean(
                 float(e.regret_class is kind) for e in self._estimates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -105,9 +105,31 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
             f" restarts {_count(report['restarts'])}",
         ),
     )
-    for name, value in (*lines, *_alarms(report)):
+    for name, value in (*lines, *_behaviour(report), *_alarms(report)):
         grid.add_row(name, value)
     return grid
+
+
+def _behaviour(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """First against last third of the run, where there are episodes of several turns."""
+    thirds = report.get("behaviour")
+    if thirds is None:
+        return []
+    first, last = thirds["first_third"], thirds["last_third"]
+    return [
+        ("tokens before the first action", _shift(first, last, "tokens_before_action", _one_digit)),
+        ("feedback used", _shift(first, last, "feedback_used_share", _share)),
+        ("recovery after a rejected action", _shift(first, last, "recovery_share", _share)),
+    ]
+
+
+def _shift(
+    first: Mapping[str, Any],
+    last: Mapping[str, Any],
+    key: str,
+    shown: Callable[[float | None], str],
+) -> str:
+    return f"{shown(first[key])} first third -> {shown(last[key])} last third"
 
 
 def _alarms(report: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -170,6 +192,10 @@ def _share(value: float | None) -> str:
 
 def _count(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _one_digit(value: float | None) -> str:
+    return _number(value, 1)
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -127,12 +127,15 @@ class LookWrites(LookReads):
     def thin_words(self, group_id: str, kept: Iterable[int]) -> int:
         """Forget the words of a play group, but for some positions, when they are many; how many.
 
-        Up to `MOST_WORDS_BYTES` nothing is forgotten.
+        Up to `MOST_WORDS_BYTES` nothing is forgotten. Counts of behaviour, a few numbers, stay.
         """
         positions = sorted(set(kept))
         marks = ", ".join("?" * len(positions))
         return self._db.execute(
-            "UPDATE samples SET extra_json = '{}' WHERE group_id = ?"
+            "UPDATE samples SET extra_json ="
+            " CASE WHEN json_extract(extra_json, '$.behaviour') IS NULL THEN '{}'"
+            " ELSE json_object('behaviour', json_extract(extra_json, '$.behaviour')) END"
+            " WHERE group_id = ?"
             f" AND position NOT IN ({marks}) AND extra_json != '{{}}'"
             " AND (SELECT SUM(LENGTH(extra_json)) FROM samples WHERE group_id = ?) > ?",
             (group_id, *positions, group_id, MOST_WORDS_BYTES),

@@ -49,6 +49,15 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "hint alone is the answer": ("guards/leak_share",),
         "fall of held-out success": ("guards/forgetting",),
     },
+    "How the agent acts": {
+        "tokens before the first action": ("behaviour/tokens_before_action",),
+        "feedback used": ("behaviour/feedback_used_share",),
+        "after a rejection: next action taken, return": (
+            "behaviour/recovery_share",
+            "behaviour/return_after_rejection",
+        ),
+        "turns": ("behaviour/turns",),
+    },
     "Off-policy": {
         "agent age: largest, mean": ("staleness/agent_max", "staleness/agent_mean"),
         "designer age: largest, mean": ("staleness/designer_max", "staleness/designer_mean"),

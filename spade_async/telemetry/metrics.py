@@ -285,6 +285,24 @@ METRICS: dict[str, Metric] = {
         "How far held-out success is below the first or the best evaluation, whichever is further; "
         "negative when it is above both.",
     ),
+    # How the agent acts over several turns; absent where agent.max_turns is 1 (docs/guards.md).
+    "behaviour/tokens_before_action": _m(
+        "tokens",
+        "Mean tokens sampled until the first action was sent, its own included, per unhinted "
+        "episode.",
+    ),
+    "behaviour/turns": _m("turns", "Mean actions of an unhinted episode with at least one."),
+    "behaviour/feedback_used_share": _m(
+        "share",
+        "Actions after an answer that differ from the one answered, repeat none that was rejected "
+        "and keep every numeric bound that answers gave.",
+    ),
+    "behaviour/recovery_share": _m(
+        "share", "Rejected actions that another one follows, where that one is not rejected."
+    ),
+    "behaviour/return_after_rejection": _m(
+        "return", "Mean return of episodes with a rejected action that another one follows."
+    ),
     # Episodes and what was thrown away.
     "agent/tokens_per_episode": _m(
         "tokens", "Mean sampled tokens of an unhinted training episode."
