@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from spade_async.config.reward import RewardConfig
 from spade_async.config.section import Section
 
 
@@ -45,3 +46,5 @@ class DesignerConfig(Section):
     plays_per_skeleton: int = Field(3, ge=0, le=1024)
     """Most environments of one skeleton that are played among the designs of one step; 0 is no
     limit."""
+    reward: RewardConfig = RewardConfig()
+    """What a design is paid, and when."""

@@ -18,6 +18,7 @@ from spade_async.config.designer import DesignerConfig
 from spade_async.config.grounding import GroundingConfig
 from spade_async.config.guards import GuardsConfig
 from spade_async.config.regret import RegretConfig
+from spade_async.config.reward import Baseline, baseline_clash, reward_problem
 from spade_async.config.run import RunConfig
 from spade_async.config.scripted import ScriptedConfig
 from spade_async.config.section import Section
@@ -166,9 +167,17 @@ class LearnerConfig(Section):
     kl_to_start: float = Field(0.0, ge=0.0, le=10.0)
     """Weight of KL(policy || start) on the agent's tokens; 0 is none."""
     normalise_std: bool = False
-    """Divide advantages by the group's standard deviation (GRPO) or not (Dr. GRPO)."""
+    """Shorthand for learner.advantage and designer.reward.baseline: true is "z_score" for both.
+    Beside it they must agree or not be set."""
+    advantage: Baseline | None = None
+    """What an episode's return is compared with: "dr_grpo" its group's mean (when not set),
+    "z_score" also divided by the group's deviation, "leave_one_out" the mean of the others of its
+    group, "skill_mean" the mean of its skill in the step. See docs/rewards.md."""
+    zero_variance: Literal["keep", "skip"] = "keep"
+    """Groups whose values are all equal: in the step with advantage 0 (they cost no pass unless
+    kl_to_start is set, and count as tokens of their role), or left out of it."""
     designer_weight: float = Field(1.0, ge=0.0, le=1000.0)
-    """Weight of the designer's loss against the agent's."""
+    """Weight of the designer's loss against the agent's: the one knob between the two roles."""
     max_nonfinite: int = Field(3, ge=1, le=1_000_000)
     """So many updates in a row that are not finite end the run, with a checkpoint."""
     threads: int = Field(1, ge=1, le=256)
@@ -305,6 +314,12 @@ class Config(Section):
                 f"regret.out_of_reach_at={self.regret.out_of_reach_at} must be below "
                 f"regret.mastered_at={self.regret.mastered_at}"
             )
+        learner, reward = self.learner, self.designer.reward
+        problem = reward_problem(reward, self.async_.bounds[1], self.run.compat) or baseline_clash(
+            learner.normalise_std, learner.advantage, reward.baseline
+        )
+        if problem is not None:
+            raise ValueError(problem)
         problem = correction_problem(self.learner.correction, self.learner.passes)
         if problem is not None:
             raise ValueError(problem)

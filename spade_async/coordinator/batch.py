@@ -7,12 +7,12 @@ ledger *before* it is sent, and builds the message. After a crash the same plan 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spade_async.coordinator.compare import Comparison
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.schedule import Take
-from spade_async.coordinator.state import DesignGroup, PlayGroup
-from spade_async.grpo.advantage import group_advantages
+from spade_async.grpo.baseline import Valued
 from spade_async.grpo.samples import TrainSample, pack
 from spade_async.transport.codec import laid_out_fields
 from spade_async.transport.messages import TrainingBatch
@@ -47,49 +47,80 @@ class BatchLoop:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._comparison = Comparison.of(core.config)
 
     def compose(self, take: Take) -> Plan:
         """Samples, advantages and ages of the groups that were taken, in a fixed order.
 
         Call inside a ledger transaction: samples that cannot be trained are marked.
         """
-        rows: list[PlannedRow] = []
-        for group_id in take.designer:
-            rows += self._designer_rows(self._core.design_groups[group_id])
-        for group_id in take.agent:
-            rows += self._agent_rows(self._core.play_groups[group_id])
+        designs = [found for g in take.designer for found in self._designs(g)]
+        episodes = [found for g in take.agent for found in self._episodes(g)]
+        rows = self._rows(Role.DESIGNER, designs)
+        rows += self._rows(Role.AGENT, episodes)
+        rows = self._scaled(rows)
         kept, group_ids = self._within_bound(rows), frozenset([*take.designer, *take.agent])
         for group_id in group_ids - {row.group_id for row in kept}:
             # Nothing of it can be trained: a resume must not take it again.
             self._core.ledger.set_group_state(group_id, "missing")
         return Plan(kept, group_ids)
 
-    def _designer_rows(self, group: DesignGroup) -> list[PlannedRow]:
+    def _designs(self, group_id: str) -> list[tuple[str, Valued]]:
+        group = self._core.design_groups[group_id]
         paid = [(m.sample_id, m.reward) for m in group.members if m.reward is not None]
-        return self._rows(group.group_id, Role.DESIGNER, paid)
+        return [(name, Valued(group_id, group.skill, value)) for name, value in paid]
 
-    def _agent_rows(self, play: PlayGroup) -> list[PlannedRow]:
+    def _episodes(self, group_id: str) -> list[tuple[str, Valued]]:
+        """Unhinted episodes only: a hinted one is never trained and never a baseline."""
+        play, skill = self._core.play_groups[group_id], self._skill(group_id)
         cells = [c for c in play.cells[Arm.NO_HINT] if c is not None]
         paid = [(c.sample_id, c.episode_return) for c in cells if c.episode_return is not None]
-        return self._rows(play.group_id, Role.AGENT, paid)
+        return [(name, Valued(group_id, skill, value)) for name, value in paid]
 
-    def _rows(self, group_id: str, role: Role, paid: list[tuple[str, float]]) -> list[PlannedRow]:
+    def _skill(self, group_id: str) -> str:
+        """Skill that a play group's environment was designed for; "pool" for all others."""
+        if self._comparison.agent != "skill_mean":
+            return ""
+        group = self._core.ledger.group(group_id)
+        parent = None if group is None else group.parent_group
+        design = None if parent is None else self._core.ledger.group(parent)
+        return "pool" if design is None else design.skill
+
+    def _rows(self, role: Role, found: list[tuple[str, Valued]]) -> list[PlannedRow]:
         core = self._core
-        advantages = group_advantages(
-            [value for _, value in paid], normalise_std=core.config.learner.normalise_std
-        )
+        samples = [sample for _, sample in found]
+        equal = self._comparison.equal_groups(samples)
+        advantages = self._comparison.advantages(samples, role)
         now = core.schedule.learner_ordinal
         rows = []
-        for (sample_id, _), advantage in zip(paid, advantages, strict=True):
+        for (sample_id, valued), advantage in zip(found, advantages, strict=True):
             sample = core.ledger.sample(sample_id)
             assert sample is not None, f"{sample_id} is not in the ledger"
+            reason = None
             if sample.oldest_ordinal is None:
                 # An episode can end before the agent's first token: nothing to train.
-                core.ledger.mark_unused([sample_id], "no sampled token")
+                reason = "no sampled token"
+            elif advantage is None:
+                reason = f"no baseline: alone under {self._comparison.rule(role)} in its step"
+            elif valued.group in equal:
+                reason = "zero variance: all of its group are worth the same"
+            if reason is not None or sample.oldest_ordinal is None or advantage is None:
+                core.ledger.mark_unused([sample_id], reason or "")
                 continue
             age = now - sample.oldest_ordinal
-            rows.append(PlannedRow(sample_id, group_id, role, advantage, age))
+            rows.append(PlannedRow(sample_id, valued.group, role, advantage, age))
         return rows
+
+    def _scaled(self, rows: list[PlannedRow]) -> list[PlannedRow]:
+        """The designer's advantages times the scale of the step, when there is one."""
+        num_designs = sum(row.role is Role.DESIGNER for row in rows)
+        factor = self._comparison.scale(num_designs, len(rows) - num_designs)
+        if factor == 1.0:
+            return rows
+        return [
+            replace(row, advantage=factor * row.advantage) if row.role is Role.DESIGNER else row
+            for row in rows
+        ]
 
     def _within_bound(self, rows: list[PlannedRow]) -> list[PlannedRow]:
         """The last check of the bound. The schedule leaves it nothing to do: a find is our fault.

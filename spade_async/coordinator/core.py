@@ -13,6 +13,7 @@ from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
 from spade_async.coordinator.guards import Guards
 from spade_async.coordinator.life_figures import LifeFigures
+from spade_async.coordinator.pay_window import PayWindow
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.state import DesignGroup, PlayGroup
 from spade_async.coordinator.tags import Result, tag_problem, without_tokens
@@ -20,6 +21,7 @@ from spade_async.coordinator.timings import Timings
 from spade_async.coordinator.versions import VersionBook
 from spade_async.coordinator.window import StepWindow
 from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
+from spade_async.designer.rewards.learning_potential import Trackers
 from spade_async.domain import Domain
 from spade_async.errors import ProcessFailure
 from spade_async.grounding.corpus import Corpus
@@ -54,6 +56,9 @@ class Core:
     quota: SkeletonQuota
     fruitless: Fruitless
     guards: Guards
+    trackers: Trackers
+    """Level of returns per skill."""
+    pay_window: PayWindow = field(default_factory=PayWindow)
     window: StepWindow = field(default_factory=StepWindow)
     timings: Timings = field(default_factory=Timings)
     design_groups: dict[str, DesignGroup] = field(default_factory=dict)
@@ -154,6 +159,7 @@ class Core:
             "quota": self.quota.state(),
             "guards": self.guards.state(),
             "guards_forgetting": self.guards.forgetting.state(),
+            "trackers": self.trackers.state(),
             "counters": dict(self.counters),
             "next_number": self.next_number,
             "shown_step": self.shown_step,

@@ -258,7 +258,9 @@ class PlayLoop:
             self._trainable(play)
         if play.is_complete:
             self._thin_words(play)
-            if play.parent is not None:
+            if play.kind == "replay":
+                self._scorer.payer.replayed(play)
+            elif play.parent is not None:
                 self._scorer.played(play)
             if not play.is_ready:
                 self._core.play_groups.pop(play.group_id, None)
@@ -307,7 +309,7 @@ def new_play_group(
     """A play group with empty cells; its seeds follow from the run seed and its id."""
     config = core.config
     count = config.agent.seeds_per_environment
-    arms = [Arm.NO_HINT] if kind == "pool" else [Arm.NO_HINT, Arm.WITH_HINT]
+    arms = [Arm.NO_HINT] if kind != "play" else [Arm.NO_HINT, Arm.WITH_HINT]
     return PlayGroup(
         group_id=group_id,
         number=number,

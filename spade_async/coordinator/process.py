@@ -32,6 +32,7 @@ from spade_async.coordinator.lives import Lives
 from spade_async.coordinator.news import News
 from spade_async.coordinator.play import PlayLoop
 from spade_async.coordinator.publish import Publisher
+from spade_async.coordinator.replay import ReplayLoop
 from spade_async.coordinator.resume import Resumed, rebuild
 from spade_async.coordinator.schedule import Wait
 from spade_async.coordinator.score import Scorer
@@ -64,6 +65,7 @@ class Coordinator:
         scorer = Scorer(self.core)
         self._designs = DesignLoop(self.core, scorer)
         self._plays = PlayLoop(self.core, scorer)
+        self._replays = ReplayLoop(self.core, self._plays, scorer.payer)
         self._batches = BatchLoop(self.core)
         self._evaluation = Evaluation(self.core)
         self._publisher = Publisher(self.core, hub, self._evaluation)
@@ -301,6 +303,7 @@ class Coordinator:
         core = self.core
         if self._learner_ready and not core.is_stopping:
             with core.ledger.transaction():
+                self._replays.turn()
                 self._plays.start_waiting()
                 if core.step < core.config.train.steps:
                     self._designs.admit()
@@ -341,7 +344,7 @@ class Coordinator:
         if self._resumed.replay:
             self.core.schedule.begin_replay()
             return self._resumed.replay.pop(0)
-        take = self.core.schedule.take()
+        take = self._replays.take()
         self._wait = take if isinstance(take, Wait) else None
         if isinstance(take, Wait):
             self.core.waits_for = " ".join(filter(None, (take.reason, take.role, take.waits_for)))
@@ -381,6 +384,8 @@ class Coordinator:
         with core.ledger.transaction(full=True):
             core.save_state()
             core.timings.still_out(core.ledger, core.dispatcher.running.values())
+            if finished:
+                self._replays.finish()
         self._steps.show()
         for peer in self._hub.peers():
             await self._hub.send(peer, m.Stop(reason=self._state, finish=False))

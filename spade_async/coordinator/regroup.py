@@ -6,8 +6,10 @@ import json
 import logging
 
 from spade_async.coordinator.core import CUT, Core
+from spade_async.coordinator.payer import RUN_ENDED
 from spade_async.coordinator.play import new_play_group, play_group_id
 from spade_async.coordinator.schedule import OpenGroup
+from spade_async.coordinator.standings import restore_standings
 from spade_async.coordinator.state import (
     DesignGroup,
     DesignMember,
@@ -28,6 +30,7 @@ def number_of(group_id: str) -> int:
 
 def regroup(core: Core) -> None:
     """Fill `core.design_groups` and `core.play_groups`; tasks are queued by the loops."""
+    core.ledger.reopen(RUN_ENDED)
     rows = core.ledger.open_groups()
     for row in rows:
         if row.kind == "design":
@@ -38,7 +41,9 @@ def regroup(core: Core) -> None:
         for member in group.members
     }
     for row in rows:
-        if row.kind != "design":
+        if row.kind == "replay":
+            _add_replay(core, row)
+        elif row.kind != "design":
             _add_play_group(core, row, members)
     # A group that was trained, or is in a batch to be sent again, may still owe its hinted arm to a
     # design. The schedule must not see it a second time.
@@ -81,6 +86,7 @@ def restore_schedule(core: Core, ordinal: int, *, num_replays: int) -> None:
             reserved=sum(
                 m.state in (MemberState.PENDING, MemberState.WAITING) for m in group.members
             ),
+            is_held=group.is_held,
         )
         for group in core.design_groups.values()
     ]
@@ -128,6 +134,7 @@ def _design_group(core: Core, row: GroupRow) -> DesignGroup:
     )
     for sample in core.ledger.samples_of(row.group_id):
         _fill_member(core, group.members[sample.index], sample)
+    restore_standings(core, group)
     return group
 
 
@@ -152,6 +159,15 @@ def _add_play_group(
     core.play_groups[row.group_id] = play
     if member is not None and member.state is MemberState.WAITING:
         member.state = MemberState.PLAYING
+
+
+def _add_replay(core: Core, row: GroupRow) -> None:
+    """A later play of a design; when that was paid or lost, an agent group like any other."""
+    group = core.design_groups.get(row.parent_group or "")
+    task_id = row.group_id.rpartition(".")[0]
+    member = None if group is None else next(m for m in group.members if m.task_id == task_id)
+    environment = _environment(core, row.environment_id or "")
+    core.play_groups[row.group_id] = _play_group(core, row, environment, group, member)
 
 
 def _play_group(

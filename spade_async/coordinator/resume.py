@@ -30,6 +30,7 @@ from spade_async.coordinator.regroup import regroup, restore_schedule
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.versions import VersionBook
 from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
+from spade_async.designer.rewards.learning_potential import Trackers
 from spade_async.disk.manifest import damage
 from spade_async.domain import load_domain
 from spade_async.errors import RunFolderError
@@ -91,6 +92,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             designer_quota=designer.groups_per_step,
             group_size=designer.group_size,
             pool_share=agent.pool_share,
+            designer_delay=designer.reward.delay,
         ),
         versions=VersionBook(),
         dispatcher=Dispatcher(hub),
@@ -105,6 +107,9 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
         memory=Memory(config.grounding.memory_capacity),
         diversity=Diversity(config.grounding.diversity_window, config.run.seed),
         skeletons=SkeletonWindow(designer.novelty_window),
+        trackers=Trackers(
+            gamma_fast=designer.reward.gamma_fast, gamma_slow=designer.reward.gamma_slow
+        ),
         quota=SkeletonQuota(
             limit=designer.plays_per_skeleton,
             window=designer.groups_per_step * designer.group_size,
@@ -130,6 +135,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         ("quota", core.quota),
         ("guards", core.guards),
         ("guards_forgetting", core.guards.forgetting),
+        ("trackers", core.trackers),
     ):
         state = ledger.get_state(key)
         if state is not None:

@@ -23,6 +23,10 @@ places included, counts until its step ends):
    in. Before that it waits to fill a role only while ready + running + reserved + admissible work
    reaches that role's quota: agents first, then designs.
 5. *A dropped group's place* is not given again before the next take, unless nothing is ready.
+6. *Delayed pay.* With a delay k a designer group is paid at birth + k at the earliest: admission
+   keeps the lines of `schedule_lane`, a take does not wait for it before. Plays of its environments
+   at later offsets are agent groups; they have the places of designed groups, before new designs.
+   If nothing else is outstanding and nothing can be admitted, the oldest is paid before its time.
 
 **Theorem.** No group is trained older than its bound, none is discarded for age, and it never
 happens that everyone waits, provided generators finish or fail what they were given and load what
@@ -44,13 +48,14 @@ from collections.abc import Iterable
 
 from spade_async.coordinator.schedule_lane import Group, Lane
 from spade_async.coordinator.schedule_places import Places
+from spade_async.coordinator.schedule_questions import Questions
 from spade_async.coordinator.schedule_records import OpenGroup, Take, Wait, WaitReason
 from spade_async.types import Role
 
 __all__ = ["OpenGroup", "Schedule", "Take", "Wait", "WaitReason"]
 
 
-class Schedule:
+class Schedule(Questions):
     """Earliest-deadline rule for both roles. One owner, the coordinator; not thread-safe.
 
     Nothing can be admitted before the first `weights_loaded`.
@@ -65,6 +70,7 @@ class Schedule:
         designer_quota: int,
         group_size: int,
         pool_share: float,
+        designer_delay: int = 0,
     ) -> None:
         """Start at ordinal 0, nothing outstanding, no weights loaded.
 
@@ -75,12 +81,15 @@ class Schedule:
             designer_quota: most designer groups in a step.
             group_size: designs per designer group, each of which may become one agent group.
             pool_share: share of the agent's places kept for plays from memory or the seed pool.
+            designer_delay: learner steps from the birth of a designer group to its pay.
 
         Raises:
             ConfigError: a design group's plays would never fit the agent's places.
         """
         self._agent = Lane(Role.AGENT, bound=agent_bound, quota=agent_quota)
-        self._designer = Lane(Role.DESIGNER, bound=designer_bound, quota=designer_quota)
+        self._designer = Lane(
+            Role.DESIGNER, bound=designer_bound, quota=designer_quota, delay=designer_delay
+        )
         self._lanes = (self._designer, self._agent)
         self._places = Places(
             self._agent, self._designer, group_size=group_size, pool_share=pool_share
@@ -160,6 +169,15 @@ class Schedule:
         self._require(self.can_admit_pool(), "admit_pool", play_group)
         return self._add(self._agent, Group(play_group, self._birth(), is_from_pool=True))
 
+    def can_admit_replay(self) -> bool:
+        """Whether a held design may be played once more. Ask before new designs are admitted."""
+        return self.is_open and self._places.replays(self.loaded_ordinal, self._next_step) > 0
+
+    def admit_replay(self, play_group: str) -> int:
+        """Admit an agent group of a held design's environment. Returns its birth."""
+        self._require(self.can_admit_replay(), "admit_replay", play_group)
+        return self._add(self._agent, Group(play_group, self._birth()))
+
     # What became of it -----------------------------------------------------------------------
 
     def ready(self, group_id: str) -> None:
@@ -174,6 +192,10 @@ class Schedule:
         self._places.num_reserved -= group.reserved
         group.reserved = 0
         lane.mark_ready(group)
+
+    def hold(self, group_id: str) -> None:
+        """A designer group is played; only learner steps are missing before it is paid."""
+        self._find(group_id)[1].is_held = True
 
     def drop(self, group_id: str) -> None:
         """The group is missing as a whole (our fault, or cut): it leaves untrained.
@@ -235,58 +257,6 @@ class Schedule:
         if self.loaded_ordinal is None or ordinal > self.loaded_ordinal:
             self.loaded_ordinal = ordinal
 
-    # Questions -------------------------------------------------------------------------------
-
-    def birth(self, group_id: str) -> int:
-        """Ordinal the group was admitted at; also while it is in training.
-
-        Raises:
-            KeyError: no such group.
-        """
-        for _, group in self._in_training:
-            if group.group_id == group_id:
-                return group.birth
-        return self._find(group_id)[1].birth
-
-    def age(self, group_id: str) -> int:
-        """Learner steps since its birth; while in training, the age it is trained at."""
-        return self.learner_ordinal - self.birth(group_id)
-
-    def oldest(self) -> tuple[str, Role, int] | None:
-        """(group, role, age) of the oldest group not yet taken; None when there is none."""
-        firsts = [
-            (next(iter(lane.groups.values())), lane.role) for lane in self._lanes if lane.groups
-        ]
-        if not firsts:
-            return None
-        group, role = min(firsts, key=lambda first: first[0].birth)
-        return group.group_id, role, self.learner_ordinal - group.birth
-
-    def blockers(self, wait: Wait) -> list[tuple[str, Role]]:
-        """Running groups, oldest first, of which a wait needs one or more before it can end."""
-        if wait.reason is WaitReason.TRAINING:
-            return []
-        if wait.reason is WaitReason.DEADLINE:
-            lane = self._agent if wait.role is Role.AGENT else self._designer
-            line = lane.failing_line(self.learner_ordinal)
-            running = [(g, lane.role) for g in lane.running() if line is None or g.birth <= line]
-        else:
-            running = [(g, lane.role) for lane in self._lanes for g in lane.running()]
-        running.sort(key=lambda found: found[0].birth)
-        return [(group.group_id, role) for group, role in running]
-
-    def counts(self) -> dict[str, int]:
-        """Gauges for metrics: groups ready and running per role, places reserved, in training."""
-        return {
-            "designer_ready": self._designer.num_ready,
-            "designer_running": self._designer.num_running,
-            "agent_ready": self._agent.num_ready,
-            "agent_running": self._agent.num_running,
-            "agent_reserved": self._places.num_reserved,
-            "agent_from_pool": self._agent.num_from_pool,
-            "in_training": len(self._in_training),
-        }
-
     # Resume ----------------------------------------------------------------------------------
 
     def snapshot(self) -> list[OpenGroup]:
@@ -295,7 +265,7 @@ class Schedule:
         rows += [(lane.role, group) for lane in self._lanes for group in lane.groups.values()]
         rows.sort(key=lambda row: row[1].birth)
         return [
-            OpenGroup(g.group_id, role, g.birth, g.is_ready, g.reserved, g.is_from_pool)
+            OpenGroup(g.group_id, role, g.birth, g.is_ready, g.reserved, g.is_from_pool, g.is_held)
             for role, g in rows
         ]
 
@@ -330,6 +300,7 @@ class Schedule:
                 continue
             reserved = 0 if row.is_ready else row.reserved
             group = Group(row.group_id, row.birth, row.is_ready, reserved, row.is_from_pool)
+            group.is_held = row.is_held
             self._add(lane, group)
             self._places.num_reserved += reserved
         return lost
@@ -344,20 +315,40 @@ class Schedule:
             if lane.failing_line(self.learner_ordinal) is not None:
                 return self._wait(WaitReason.DEADLINE, lane)
         if agent.num_ready + designer.num_ready == 0:
+            asleep = self._all_asleep()
+            if asleep is not None:
+                return Wait(WaitReason.HELD, Role.DESIGNER, asleep)
             return self._wait(WaitReason.NOTHING_READY, designer if designer.num_running else agent)
         if agent.num_ready >= agent.quota:
             return None
         if agent.quota <= self._agent_potential():
             return self._wait(WaitReason.FILLING, agent)
-        if designer.num_ready < designer.quota <= len(designer) + self._num_designs():
+        # A design that is admitted now cannot be paid before the next take when pay is delayed.
+        coming = 0 if designer.delay else self._num_designs()
+        if designer.num_ready < designer.quota <= designer.num_awake(self.learner_ordinal) + coming:
             return self._wait(WaitReason.FILLING, designer)
         return None
 
+    def _all_asleep(self) -> str | None:
+        """The oldest designer group, when time would stand still; else None.
+
+        All that is outstanding are groups that only time can bring on, and nothing can be admitted.
+        """
+        if not len(self._designer) or len(self._agent) or self._places.num_reserved:
+            return None
+        if any(True for _ in self._running(self._designer)):
+            return None
+        if self.is_open and self.loaded_ordinal != self.learner_ordinal:
+            return None
+        if self._num_designs() or (self.pool_has_work and self._num_pool_plays()):
+            return None
+        return next(iter(self._designer.groups))
+
     def _wait(self, reason: WaitReason, lane: Lane) -> Wait:
         """Name the oldest running group of the role, or of designs when plays are yet to start."""
-        group = lane.oldest_running()
+        group = next(self._running(lane), None)
         if group is None and self._places.num_reserved:
-            group = self._designer.oldest_running()
+            group = next(self._running(self._designer), None)
         return Wait(reason, lane.role, group.group_id if group else None)
 
     def _agent_potential(self) -> int:
@@ -381,12 +372,6 @@ class Schedule:
 
     def _num_pool_plays(self) -> int:
         return self._places.pool(self.loaded_ordinal, self._next_step) if self.is_open else 0
-
-    def _find(self, group_id: str) -> tuple[Lane, Group]:
-        for lane in self._lanes:
-            if group_id in lane.groups:
-                return lane, lane.groups[group_id]
-        raise KeyError(f"no outstanding group {group_id!r}: taken, dropped or never admitted")
 
     def _add(self, lane: Lane, group: Group) -> int:
         if any(group.group_id in other.groups for other in self._lanes):

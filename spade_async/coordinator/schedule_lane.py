@@ -8,6 +8,12 @@ The lines are the test by which jobs with deadlines fit on one machine that serv
 tick: for every birth u, what is outstanding with birth <= u fits in the steps next_step .. u +
 bound. They are necessary (each such group needs one of those places) and, taking oldest first,
 sufficient.
+
+A lane with a delay k (designs that stay in play for k steps before they are paid) has groups that
+no step before birth + k can take. Jobs whose release and deadline rise together fit if and only if,
+for all births u <= v, what is born in [u, v] fits in the steps max(next_step, u + k) .. v + bound
+(Hall's condition for intervals). `room` keeps that at admission; a take keeps it by itself, because
+intervals that begin after it are not touched by it and those that begin with it are the lines.
 """
 
 from __future__ import annotations
@@ -28,6 +34,8 @@ class Group:
     reserved: int = 0
     """Designer groups: agent places held for designs that may still be played."""
     is_from_pool: bool = False
+    is_held: bool = False
+    """Designer groups: only time is missing before their designs are paid."""
 
 
 class Lane:
@@ -37,10 +45,11 @@ class Lane:
     kept up to date: a query costs the number of distinct births (at most bound + 2), not of groups.
     """
 
-    def __init__(self, role: Role, *, bound: int, quota: int) -> None:
+    def __init__(self, role: Role, *, bound: int, quota: int, delay: int = 0) -> None:
         self.role = role
         self.bound = bound
         self.quota = quota
+        self.delay = delay
         self.groups: dict[str, Group] = {}
         self.num_ready = 0
         self.num_from_pool = 0
@@ -69,7 +78,25 @@ class Lane:
 
     def room(self, birth: int, next_step: int) -> int:
         """How many groups of `birth`, the newest so far, still fit before their deadline."""
-        return (birth + self.bound - next_step + 1) * self.quota - len(self.groups)
+        last = birth + self.bound
+        room = (last - next_step + 1) * self.quota - len(self.groups)
+        unreleased = 0
+        # Births whose groups have to wait: what is born from `first` on needs the steps from there.
+        for first in range(birth, next_step - self.delay, -1):
+            unreleased += self._outstanding.get(first, 0) - self._ready.get(first, 0)
+            steps = last - (first + self.delay) + 1
+            room = min(room, steps * self.quota - unreleased)
+        return room
+
+    def sleeps(self, group: Group, step: int) -> bool:
+        """Whether only learner steps can bring it on: it is held, and `step` is before its time."""
+        return group.is_held and not group.is_ready and group.birth + self.delay > step
+
+    def num_awake(self, step: int) -> int:
+        """Groups that a take at `step` could have: ready ones, and those whose time has come."""
+        if not self.delay:
+            return len(self.groups)
+        return sum(g.is_ready or g.birth + self.delay <= step for g in self.groups.values())
 
     def add(self, group: Group) -> None:
         """Admit; the caller has asked `room`."""

@@ -63,7 +63,8 @@ class Places:
         """Hold less than the bound allows: at least a quota of each role, and a design group."""
         agent, designer = self.agent, self.designer
         self.agent_limit = min(agent.places, max(agents, agent.quota, self._fewest_places))
-        self.designer_limit = min(designer.places, max(designs, designer.quota))
+        fewest = designer.quota * (designer.delay + 1)
+        self.designer_limit = min(designer.places, max(designs, fewest))
 
     def is_held(self, birth: int | None, next_step: int) -> set[Role]:
         """Roles of which a group fits by the bound and the limits alone keep it out."""
@@ -119,6 +120,15 @@ class Places:
         designed = self.num_held - self.agent.num_from_pool
         places = min(self._design_places - designed, self._free_places)
         return max(0, min(self._designer_room(birth, next_step), places // self.group_size))
+
+    def replays(self, birth: int | None, next_step: int) -> int:
+        """Plays at later offsets that may be admitted now: they have the places of designs."""
+        if birth is None:
+            return 0
+        unreserved = self.agent.room(birth, next_step) - self.num_reserved
+        designed = self.num_held - self.agent.num_from_pool
+        room = min(unreserved - self._spent(Role.AGENT), self._free_places)
+        return max(0, min(room, self._design_places - designed))
 
     def pool(self, birth: int | None, next_step: int) -> int:
         """Pool plays that may be admitted now."""

@@ -19,6 +19,9 @@ class WaitReason(enum.StrEnum):
     """The role's quota is not full and work that can fill it is on its way."""
     NOTHING_READY = "nothing_ready"
     """No group of either role is complete."""
+    HELD = "held"
+    """Nothing is ready and nothing can come but by paying the named designer group before its time
+    (`designer.reward.delay`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,5 @@ class OpenGroup:
     """Designer groups only: agent places still held."""
     is_from_pool: bool = False
     """Agent groups only."""
+    is_held: bool = False
+    """Designer groups only: played, and waiting for learner steps before they are paid."""

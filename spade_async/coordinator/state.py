@@ -21,8 +21,30 @@ class MemberState(enum.StrEnum):
     WAITING = "waiting"
     """Valid; waits for a place among the agent's groups."""
     PLAYING = "playing"
+    HELD = "held"
+    """Played, and still in play: it is paid after `designer.reward.delay` learner steps."""
     RESOLVED = "resolved"
     """Paid, or missing with a reason."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """What is known of a design that was played, until it is paid."""
+
+    regret: float | None
+    """Paid regret of its pairs; None with `missing`."""
+    missing: str | None
+    """Why there is no regret."""
+    hint_mean: float | None
+    """Mean return of the hinted episodes."""
+    timed_out: bool = False
+    """Its environment mostly hung (kept for the reference's rules; ours pays it at once)."""
+    plays: dict[int, list[float]] = field(default_factory=dict)
+    """Offset -> returns without hint that came."""
+    running: set[str] = field(default_factory=set)
+    """Play groups at later offsets whose episodes are not all in."""
+    begun: set[int] = field(default_factory=set)
+    """Offsets that are played or in play."""
 
 
 @dataclass(slots=True)
@@ -35,6 +57,10 @@ class DesignMember:
     environment: Environment | None = None
     skeleton_share: float = 0.0
     estimate: RegretEstimate | None = None
+    repaired: tuple[str, ...] = ()
+    """What was repaired before it could be played; see `DesignResult`."""
+    standing: Standing | None = None
+    """Set once its episodes are in."""
     reward: float | None = None
     """None while unresolved, or when the sample is missing."""
     missing_reason: str | None = None
@@ -64,6 +90,17 @@ class DesignGroup:
         """Whether every design is paid or missing."""
         return all(m.state is MemberState.RESOLVED for m in self.members)
 
+    @property
+    def held(self) -> list[DesignMember]:
+        """Designs that wait for their pay."""
+        return [m for m in self.members if m.state is MemberState.HELD]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing but learner steps is missing before the group is paid."""
+        done = (MemberState.RESOLVED, MemberState.HELD)
+        return bool(self.held) and all(m.state in done for m in self.members)
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeCell:
@@ -89,7 +126,8 @@ class PlayGroup:
     group_id: str
     number: int
     kind: str
-    """"play" (a design of this run) or "pool" (memory or seed pool: unhinted arm only)."""
+    """"play" (a design of this run), "replay" (the same at a later offset) or "pool" (memory or
+    seed pool); only "play" has a hinted arm."""
     environment: Environment
     seeds: list[int]
     birth: int

@@ -21,6 +21,7 @@ from spade_async.coordinator.divergence import DivergenceWatch
 from spade_async.coordinator.evaluation import EvalResult
 from spade_async.coordinator.forgetting import family_tags
 from spade_async.coordinator.link_figures import LinkFigures
+from spade_async.coordinator.pay_window import held_figures
 from spade_async.coordinator.publish import Publisher
 from spade_async.coordinator.watch import Watch
 from spade_async.coordinator.window import mean
@@ -211,6 +212,11 @@ class StepLoop:
         core = self._core
         now = time.monotonic()
         found: dict[str, float | None] = {**self._watch.step(), **core.window.flush()}
+        found |= core.pay_window.flush()
+        if core.config.designer.reward.delay:
+            now_at = core.schedule.learner_ordinal
+            waiting = [(len(g.held), now_at - g.birth) for g in core.design_groups.values()]
+            found |= held_figures((count, age) for count, age in waiting if count)
         found |= self._control.step()
         found |= report.metrics
         nonfinite = core.counters["nonfinite_updates"] + (not report.applied)

@@ -14,6 +14,7 @@ from spade_async.ledger.environments import EnvironmentReads
 from spade_async.ledger.groups import GroupReads
 from spade_async.ledger.history import HistoryReads
 from spade_async.ledger.looks import LookReads
+from spade_async.ledger.pays import PayReads
 from spade_async.ledger.prompts import PromptReads
 from spade_async.ledger.regrets import RegretReads
 from spade_async.ledger.samples import SampleReads
@@ -32,6 +33,7 @@ class LedgerReader(
     HistoryReads,
     TimingReads,
     RegretReads,
+    PayReads,
     Checks,
 ):
     """Every query of the ledger; sees what was committed when each query starts."""

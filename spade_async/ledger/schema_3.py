@@ -46,5 +46,21 @@ CREATE TABLE prompts (
 """
 """Which prompt made which group; see `ledger/prompts.py`."""
 
-ADDED = (REGRETS, LOOKS, PROMPTS)
+PAYS = """
+-- One row per design that was played. The last three are set when it is paid.
+CREATE TABLE pays (
+    sample_id TEXT PRIMARY KEY,
+    group_id TEXT NOT NULL,
+    skill TEXT NOT NULL,
+    standing_json TEXT NOT NULL,
+    held INTEGER NOT NULL,
+    raw REAL,
+    components_json TEXT,
+    plays_json TEXT
+);
+CREATE INDEX pays_group ON pays (group_id);
+"""
+"""Who waits for pay, and what it was for; see `ledger/pays.py`."""
+
+ADDED = (REGRETS, LOOKS, PROMPTS, PAYS)
 """All of it, in order."""

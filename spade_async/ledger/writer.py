@@ -22,6 +22,7 @@ from spade_async.ledger.connection import Connection, create_file, open_file, wa
 from spade_async.ledger.environments import EnvironmentWrites
 from spade_async.ledger.groups import GroupWrites
 from spade_async.ledger.history import HistoryWrites
+from spade_async.ledger.pays import PayWrites
 from spade_async.ledger.prompts import PromptWrites
 from spade_async.ledger.regrets import RegretWrites
 from spade_async.ledger.samples import SampleWrites
@@ -40,6 +41,7 @@ class Ledger(
     HistoryWrites,
     TimingWrites,
     RegretWrites,
+    PayWrites,
     Checks,
 ):
     """Every query and every change. Changes need ``with ledger.transaction():`` around them."""

@@ -58,6 +58,12 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "turns": ("behaviour/turns",),
     },
+    "What designs are paid": {
+        "pay by skill": ("reward/skill/.*/paid",),
+        "parts of the value": ("reward/component/.*",),
+        "designs held, their steps": ("reward/held", "reward/held_steps"),
+        "offsets played per design": ("reward/offsets",),
+    },
     "Off-policy": {
         "agent age: largest, mean": ("staleness/agent_max", "staleness/agent_mean"),
         "designer age: largest, mean": ("staleness/designer_max", "staleness/designer_mean"),

@@ -8,27 +8,12 @@ written with ``<placeholders>`` that stand for one path part.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from spade_async.telemetry.life_metrics import LIFE_METRICS
-
-LEARNER_STEP = "learner step"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """What one tag means."""
-
-    unit: str
-    axis: str
-    text: str
-    """One sentence a newcomer understands."""
-
-
-def _m(unit: str, text: str) -> Metric:
-    return Metric(unit, LEARNER_STEP, text)
-
+from spade_async.telemetry.metric import LEARNER_STEP, Metric
+from spade_async.telemetry.metric import per_step as _m
+from spade_async.telemetry.metrics_reward import REWARD
 
 METRICS: dict[str, Metric] = {
     # Regret: what the designer is paid from.
@@ -63,6 +48,7 @@ METRICS: dict[str, Metric] = {
     "designer/reward_mean": _m(
         "reward", "Mean pay of a design: regret less penalties, or invalid_reward."
     ),
+    **REWARD,
     "designer/skeletons_per_batch": _m(
         "skeletons", "Distinct program shapes among the valid designs."
     ),

@@ -7,24 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spade_async.designer.novelty import SkeletonQuota, SkeletonWindow
-from spade_async.designer.reward import Unplayed, design_reward
-from spade_async.types import MissingRegret, RegretClass, RegretEstimate, Rejection, Stage
+from spade_async.designer.reward import PayRule, Unplayed, design_reward
+from spade_async.designer.rewards.facts import Raw, missing
+from spade_async.types import MissingRegret, Outcome, Rejection, Stage
+
+RULE = PayRule(
+    novelty_penalty=0.2, invalid=-1.0, timed_out=-0.75, repaired=-0.5, repair_penalty=0.125
+)
 
 
-def pay(verdict, share=0.0):
-    return design_reward(verdict, skeleton_share=share, novelty_penalty=0.2, invalid_reward=-1.0)
+def pay(verdict, share=0.0, repaired=()):
+    return design_reward(verdict, RULE, skeleton_share=share, repaired=repaired)
 
 
 def paid(regret):
-    return RegretEstimate(
-        regret=1.0,
-        standard_error=None,
-        paid_regret=regret,
-        mean_with_hint=1.0,
-        mean_no_hint=0.0,
-        num_pairs=1,
-        regret_class=RegretClass.FRONTIER,
-    )
+    return Raw(value=regret)
 
 
 def test_a_played_design_is_paid_its_regret_less_the_share_of_its_skeleton():
@@ -39,6 +36,28 @@ def test_a_negative_regret_is_not_floored():
 def test_a_rejected_design_gets_the_bounded_signal_whatever_its_shape():
     rejection = Rejection(Stage.LOAD, "SyntaxError")
     assert pay(rejection) == pay(rejection, share=1.0) == -1.0
+
+
+def test_a_draft_that_hung_has_a_pay_of_its_own():
+    assert pay(Rejection(Stage.STEP, "step: wall", Outcome.TIMED_OUT)) == -0.75
+    assert pay(Rejection(Stage.STEP, "KeyError", Outcome.EXCEPTION)) == -1.0
+
+
+def test_a_repaired_text_costs_a_little_and_an_invalid_one_earns_nothing():
+    assert pay(paid(0.5), repaired=("fences", "braces")) == 0.375
+    assert pay(paid(1.0), repaired=("turn",)) == pay(paid(-1.0), repaired=("turn",)) == -0.5
+
+
+def test_what_is_missing_or_masked_is_no_number():
+    assert pay(missing("no return of its environment")) is None
+    assert pay(Raw(value=-0.25, is_masked=True)) is None
+    assert pay(missing("no return"), repaired=("turn",)) is None
+
+
+def test_the_reference_pays_nothing_for_a_rejected_draft():
+    rule = PayRule(novelty_penalty=0.0, invalid=None)
+    rejection = Rejection(Stage.LOAD, "SyntaxError")
+    assert design_reward(rejection, rule, skeleton_share=0.0) is None
 
 
 def test_a_design_over_the_quota_is_paid_as_no_regret_and_the_full_penalty():
