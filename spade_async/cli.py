@@ -275,6 +275,10 @@ def doctor(
     profiles: Annotated[
         Path | None, typer.Option(help="TOML file of jail profiles to try as well.")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CONFIG]", help="Configuration, or run folder, to check as well."),
+    ] = None,
 ) -> None:
     """Check this machine by trying: jail layers and profiles, torch, CUDA, vLLM, disk, memory.
 
@@ -282,7 +286,7 @@ def doctor(
     """
     from spade_async.commands import doctor as command
 
-    code = command.doctor(as_json=json_output, console=Console(), profiles=profiles)
+    code = command.doctor(as_json=json_output, console=Console(), profiles=profiles, config=config)
     raise typer.Exit(code)
 
 
@@ -291,11 +295,21 @@ def keys(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder to make; nothing is overwritten.")
     ] = Path("keys"),
+    clients: Annotated[
+        str,
+        typer.Option(
+            metavar="N|NAME,...", help="A key for each machine: how many, or their names."
+        ),
+    ] = "",
 ) -> None:
-    """Make the CURVE keys that a link over tcp between machines needs: server.key, client.key."""
+    """Make the CURVE keys that a link over tcp between machines needs: server.key, client.key.
+
+    With --clients each machine gets a key of its own, DIR/NAME/client.key, that can be shut out by
+    itself; in a folder that has keys, these are added.
+    """
     from spade_async.commands import keys as command
 
-    command.keys(folder, console=Console())
+    command.keys(folder, clients=command.names(clients), console=Console())
 
 
 @config_app.command("show")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from spade_async.commands.doctor_config import config_findings
+from spade_async.commands.finding import Finding
 from spade_async.errors import SpadeError
 from spade_async.sandbox_policy import LEVELS
 from spade_async.weights.folder import check_shared_memory
@@ -40,32 +42,24 @@ print(json.dumps({"version": importlib.metadata.version("vllm") if found else No
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was tried."""
-
-    name: str
-    ok: bool
-    needed: bool
-    """Whether a training run is impossible without it."""
-    detail: str
-    remedy: str = ""
-    """What to do when it is missing."""
-
-
-def examine(profiles: Path | None = None) -> list[Finding]:
+def examine(profiles: Path | None = None, config: Path | None = None) -> list[Finding]:
     """Try everything; a check that breaks is a finding, never an exception.
 
     Args:
         profiles: TOML file with profiles of the jail, to be tried besides the built-in ones.
+        config: configuration or run folder, to be read and looked at besides.
     """
     findings: list[Finding] = []
 
     def _profiles() -> list[Finding]:
         return profile_findings(profiles)
 
+    def _configuration() -> list[Finding]:
+        return config_findings(config)
+
     checks: tuple[Callable[[], list[Finding]], ...] = (
         _python, _jail, _profiles, _torch, _vllm, _shared_memory, _disk, _sqlite,
+        _configuration,
     )  # fmt: skip
     for check in checks:
         try:
@@ -76,9 +70,11 @@ def examine(profiles: Path | None = None) -> list[Finding]:
     return findings
 
 
-def doctor(*, as_json: bool, console: Console, profiles: Path | None = None) -> int:
+def doctor(
+    *, as_json: bool, console: Console, profiles: Path | None = None, config: Path | None = None
+) -> int:
     """Print the findings. Returns 0 when a training run is possible, else 1."""
-    findings = examine(profiles)
+    findings = examine(profiles, config)
     missing = [f for f in findings if f.needed and not f.ok]
     if as_json:
         found = [asdict(f) for f in findings]

@@ -64,21 +64,37 @@ def write_keys(folder: Path) -> tuple[Path, Path]:
         f'public = "{server_public}"\nsecret = "{server_secret}"\n'
         "# Public keys that are let in; one more line lets in one more.\n"
         f'clients = [\n    "{client_public}",\n]\n',
+        client_text(client_public, client_secret, server_public),
+    )
+    for path, text in zip(paths, texts, strict=True):
+        write_secret(path, text)
+    return paths
+
+
+def client_text(public: str, secret: str, server_public: str) -> str:
+    """Content of a client.key; keys in Z85."""
+    return (
         "# For generators and the learner, on every machine. Secret: whoever reads it is let in.\n"
         'kind = "client"\n'
-        f'public = "{client_public}"\nsecret = "{client_secret}"\n'
-        f'# Public key of the coordinator.\nserver = "{server_public}"\n',
+        f'public = "{public}"\nsecret = "{secret}"\n'
+        f'# Public key of the coordinator.\nserver = "{server_public}"\n'
     )
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Make a file that its owner alone can read; its folder too, when it is not there.
+
+    Raises:
+        TransportError: it cannot be written.
+    """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for path, text in zip(paths, texts, strict=True):
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(fd, "w") as file:
-                os.fchmod(fd, 0o600)
-                file.write(text)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            os.fchmod(fd, 0o600)
+            file.write(text)
     except OSError as cause:
-        raise TransportError(f"keys cannot be written to {folder}: {cause}") from cause
-    return paths
+        raise TransportError(f"keys cannot be written to {path.parent}: {cause}") from cause
 
 
 def load_server_keys(folder: Path) -> ServerKeys:

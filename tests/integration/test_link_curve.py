@@ -13,6 +13,7 @@ import zmq
 
 from spade_async.config.schema import LinkConfig
 from spade_async.errors import TransportError
+from spade_async.transport.client_keys import add_clients
 from spade_async.transport.keys import write_keys
 from spade_async.transport.link import Hub, Peer
 from spade_async.transport.messages import Hello, WeightsPublished, Welcome
@@ -92,6 +93,35 @@ def test_a_key_the_coordinator_does_not_know_is_refused_by_name(tmp_path):
         told, hub = await refused(server, client)
         assert "it does not know our key: add the public key of client.key" in told
         assert hub.counters.failed_handshakes["key"] >= 1
+
+    run(body())
+
+
+def test_machines_have_keys_of_their_own_and_one_is_shut_out_without_the_others(tmp_path):
+    async def body() -> None:
+        server = keyed(tmp_path)
+        for path in add_clients(tmp_path, ["a", "b"]):
+            config = keyed(path.parent)
+            hub = Hub(ANY, server)
+            await hub.start()
+            welcoming = asyncio.create_task(welcome_all(hub))
+            peer = await Peer.connect(hub.endpoint, HELLO, config)
+            welcoming.cancel()
+            await peer.close()
+            await hub.close()
+        text = (tmp_path / "server.key").read_text()
+        (tmp_path / "server.key").write_text(
+            "".join(line for line in text.splitlines(keepends=True) if "# a" not in line)
+        )
+        told, hub = await refused(server, keyed(tmp_path / "a"))
+        assert "it does not know our key: add the public key of client.key" in told
+        assert hub.counters.failed_handshakes["key"] >= 1
+        hub = Hub(ANY, server)
+        await hub.start()
+        welcoming = asyncio.create_task(welcome_all(hub))
+        await (await Peer.connect(hub.endpoint, HELLO, keyed(tmp_path / "b"))).close()
+        welcoming.cancel()
+        await hub.close()
 
     run(body())
 

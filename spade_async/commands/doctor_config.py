@@ -1,0 +1,30 @@
+"""What `spade-async doctor CONFIG` says: whether the configuration holds, what its bounds do.
+
+Little's law (`simulate/startup.py`) says before anything runs whether a staleness bound throttles
+the generators; `train` says the same at its start.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spade_async.commands.finding import Finding
+from spade_async.config.load import resolve
+from spade_async.errors import SpadeError
+from spade_async.simulate.startup import bound_lines
+
+
+def config_findings(path: Path | None) -> list[Finding]:
+    """Of a configuration file or run folder; none without one."""
+    if path is None:
+        return []
+    try:
+        config = resolve(path, [])
+    except SpadeError as fault:
+        return [Finding("configuration", False, True, str(fault), f"mend {path}")]
+    found = [Finding("configuration", True, True, f"{path}: run {config.run.name!r}")]
+    for line in bound_lines(config):
+        about, _, text = line.partition(": ")
+        is_free = "will throttle" not in text
+        found.append(Finding(about, is_free, False, text))
+    return found
