@@ -220,6 +220,8 @@ class EvalConfig(Section):
     """Held-out instances of each level, the same ones every time."""
     temperature: float = Field(1.0, ge=0.0, le=4.0)
     """0 is greedy."""
+    hold_s: float | None = Field(None, gt=0.0, le=864_000.0)
+    """Longest that an evaluation holds newer weights back; what of it is missing then is cut."""
 
 
 class LinkConfig(Section):

@@ -38,6 +38,8 @@ class Cutter:
         self._plays = plays
         self._evaluation = evaluation
         self._scored = scored
+        self._publisher = publisher
+        self._hold_s = core.config.eval.hold_s
         self._limit_s = core.config.async_.straggler_s
         self._stragglers = Stragglers(core.dispatcher, self._limit_s, publisher.has_loaded)
 
@@ -50,19 +52,24 @@ class Cutter:
             blockers = self._core.schedule.blockers(wait)
             await self._cut(*self._stragglers.waits_for(blockers, now_s))
         await self._cut("evaluation", self._stragglers.evaluation(now_s))
+        if self._hold_s is not None and self._publisher.held_s > self._hold_s:
+            self._publisher.give_up_due()
+            why = f"newer weights waited for it for eval.hold_s={self._hold_s:g} s"
+            await self._cut("evaluation", self._stragglers.evaluation_tasks(), why)
 
     def on_ended(self, message: TaskCut) -> None:
         """A generator has ended a cut task."""
         self._core.dispatcher.ended(message.task_id)
         self._core.counters["tokens_cut_at_deadline"] += message.tokens
 
-    async def _cut(self, name: str, tasks: list[Task]) -> None:
+    async def _cut(self, name: str, tasks: list[Task], why: str = "") -> None:
         core = self._core
         if not tasks:
             return
         names = ", ".join(f"{t.task_id} ({len(t.waiting_for)} missing)" for t in tasks)
         core.alert(
-            f"{name}: nothing came for {self._limit_s:g} s; cut: {names}", kind="straggler_cut"
+            f"{name}: {why or f'nothing came for {self._limit_s:g} s'}; cut: {names}",
+            kind="straggler_cut",
         )
         with core.ledger.transaction():
             for task in tasks:

@@ -7,6 +7,7 @@ under a version the ledger does not know. While an evaluation is due or running,
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 
 from spade_async.coordinator.core import Core
@@ -37,6 +38,8 @@ class Publisher:
         self._behind: dict[str, int] = {}
         """Weight sets sent to a generator since the last one it has proven."""
         self._newest_load: WeightsLoaded | None = None
+        self._held_since_s: float | None = None
+        """Since when an evaluation holds newer weights back."""
 
     def announce(self, published: WeightsPublished) -> None:
         """The newest committed weights; `pump` sends them when nothing holds them back."""
@@ -107,16 +110,37 @@ class Publisher:
         return self._evaluate is not None or self._evaluation.running is not None
 
     @property
+    def held_s(self) -> float:
+        """Seconds that an evaluation has held newer weights back by now; 0 when it holds none."""
+        return 0.0 if self._held_since_s is None else time.monotonic() - self._held_since_s
+
+    def give_up_due(self) -> None:
+        """An evaluation that is due and could not begin is left out."""
+        if self._evaluate is not None:
+            self._core.alert(
+                f"evaluation of step {self._evaluate.step} given up: newer weights waited for it "
+                "before every generator had those of that step",
+                kind="evaluation_given_up",
+            )
+            self._evaluate = None
+
+    @property
     def is_settled(self) -> bool:
         """Whether the newest weights are out and every evaluation that is due is done."""
         return self.newest is self._sent and not self.is_evaluating
 
     async def pump(self) -> None:
         """Send the newest weights unless an evaluation holds them back."""
-        if self.newest is None or self.newest is self._sent or self.is_evaluating:
+        if self.newest is None or self.newest is self._sent:
             return
         if not self._loaded or self._sent is None:
             return
+        if self.is_evaluating:
+            if self._held_since_s is None:
+                self._held_since_s = time.monotonic()
+            return
+        self._core.counters["eval_held_us"] += int(self.held_s * 1e6)
+        self._held_since_s = None
         self._mark_sent(self.newest)
         for name in self._loaded:
             self._behind[name] = self._behind.get(name, 0) + 1
@@ -142,6 +166,7 @@ class Publisher:
         """Of the newest swap, by tag."""
         load = self._newest_load
         return {
+            "eval/held_s": self._core.counters["eval_held_us"] / 1e6,
             "generator/swap_pause_s": None if load is None else load.pause_s,
             "generator/attest_s": None if load is None else load.attest_s,
             "generator/probe_gap": None if load is None else load.probe_gap,

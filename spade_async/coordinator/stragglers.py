@@ -52,12 +52,15 @@ class Stragglers:
 
     def evaluation(self, now_s: float) -> list[Task]:
         """Tasks of an evaluation to cut: none of its results came for the limit."""
-        running = self._dispatcher.running.values()
-        tasks = [t for t in running if _is_eval(t) and self._is_at_work(t)]
+        tasks = [t for t in self.evaluation_tasks() if self._is_at_work(t)]
         self._eval_s = self._silent_since(self._eval_s, tasks, {"evaluation": Role.AGENT}, now_s)
         if self._eval_s is None or now_s - self._eval_s <= self._limit_s:
             return []
         return tasks
+
+    def evaluation_tasks(self) -> list[Task]:
+        """Tasks of an evaluation that are at a generator."""
+        return [t for t in self._dispatcher.running.values() if _is_eval(t)]
 
     def _is_at_work(self, task: Task) -> bool:
         peer = task.peer

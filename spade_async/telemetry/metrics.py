@@ -249,6 +249,7 @@ METRICS: dict[str, Metric] = {
         "share", "Held-out success at this level, on a stated version."
     ),
     "eval/accuracy": _m("share", "Held-out success over all levels."),
+    "eval/held_s": _m("s", "Time that newer weights waited for evaluations so far (eval.hold_s)."),
     "eval/family/<family>/accuracy": _m(
         "share", "Held-out success at programs with this label, on a stated version."
     ),

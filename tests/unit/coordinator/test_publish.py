@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,7 @@ def test_a_generator_that_loads_nothing_any_more_is_named_as_stale() -> None:
         alert=lambda text, *, kind, action="": told.append((kind, text)),
         versions=SimpleNamespace(ordinal=lambda packed: None),
         timings=SimpleNamespace(published=lambda ordinal: None),
+        counters=Counter(),
     )
     evaluation = SimpleNamespace(running=None, is_due=lambda step: False)
     hub = FakeHub({"gen-0": lambda _: [], "gen-1": lambda _: []}, 0)
@@ -153,6 +155,7 @@ class World:
             alert=lambda text, *, kind, action="": self.told.append(kind),
             versions=SimpleNamespace(ordinal=lambda packed: None),
             timings=SimpleNamespace(published=lambda ordinal: None),
+            counters=Counter(),
             ledger=SimpleNamespace(versions=list, evals=list),
         )
         self.evaluation = SimpleNamespace(
