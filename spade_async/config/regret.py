@@ -23,6 +23,14 @@ class RegretConfig(Section):
     """Confidence of the lower bound, one-sided; it is in the ledger whatever `pay` says."""
     lowest_return: float = Field(-1.0, ge=-1.0, le=0.0)
     """Lowest return environments give. Where failing gives 0, 0 makes the bound half as wide."""
+    early_class: bool = False
+    """Play pairs in blocks, and no more of an environment once its class is certain; see
+    docs/regret.md."""
+    early_block: int = Field(2, ge=2, le=1024)
+    """Pairs in a block; at least agent.seeds_per_environment: all at once."""
+    early_error: Share = 0.05
+    """Chance that the full count would give another class, up to which a class is certain; with 0
+    no class is ever another one."""
     leak_seeds: int = Field(4, ge=0, le=64)
     """Seeds on which the hint alone is tried as the answer; 0 measures nothing."""
     leak_discount: bool = True

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from spade_async.config.regret import RegretConfig
+from spade_async.coordinator.blocks import pairs_of, rule_of
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.state import PlayGroup
 from spade_async.ledger.regrets import RegretRow
-from spade_async.regret import Pair, Pay, estimate
-from spade_async.types import Arm, MissingRegret, RegretEstimate
+from spade_async.regret import Pay, estimate
+from spade_async.types import MissingRegret, RegretEstimate
 
 
 def pay_of(config: RegretConfig) -> Pay:
@@ -21,11 +22,6 @@ def pay_of(config: RegretConfig) -> Pay:
     )
 
 
-def pairs_of(play: PlayGroup) -> list[Pair]:
-    """What was played, in order of the seeds."""
-    return list(zip(play.returns(Arm.WITH_HINT), play.returns(Arm.NO_HINT), strict=True))
-
-
 def measure(core: Core, play: PlayGroup) -> RegretEstimate | MissingRegret:
     """Estimate the regret of an environment whose episodes are in, and note it in the ledger."""
     config = core.config.regret
@@ -34,6 +30,7 @@ def measure(core: Core, play: PlayGroup) -> RegretEstimate | MissingRegret:
         leak_share=play.environment.leak_share if config.leak_discount else 0.0,
         mastered_at=config.mastered_at,
         out_of_reach_at=config.out_of_reach_at,
+        early=rule_of(core.config, play),
         pay=pay_of(config),
     )
     core.ledger.set_estimate(play.environment.environment_id, found)
@@ -58,9 +55,9 @@ def note(core: Core, play: PlayGroup, found: RegretEstimate | MissingRegret | No
             mean_no_hint=None if known is None else known.mean_no_hint,
             regret_class=None if known is None else known.regret_class,
             num_planned=len(play.seeds),
-            num_played=len(pairs_of(play)),
+            num_played=play.num_issued,
             num_pairs=0 if known is None else known.num_pairs,
-            is_stopped=known is not None and known.is_stopped,
+            is_stopped=play.is_stopped,
             missing=dict(
                 Counter(
                     f"{arm}: {cell.missing_reason}"

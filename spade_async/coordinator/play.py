@@ -11,6 +11,7 @@ import logging
 from dataclasses import asdict
 
 from spade_async.agent.behaviour import Behaviour, of_episode
+from spade_async.coordinator import blocks
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import PLAY, Task
 from spade_async.coordinator.prompts import play_prompts
@@ -135,42 +136,50 @@ class PlayLoop:
     def send(self, play: PlayGroup, arm: Arm) -> None:
         """Queue the task of one arm; after a resume only for episodes that never came."""
         core, config = self._core, self._core.config
-        missing = [i for i, cell in enumerate(play.cells[arm]) if cell is None]
-        if not missing:
-            return
-        message = PlayTask(
-            task_id=f"{play.group_id}.{arm}",
+        for start, end in blocks.spans(config, play):
+            missing = {i - start for i in range(start, end) if play.cells[arm][i] is None}
+            if missing:
+                message = self._task(play, arm, start, end)
+                core.dispatcher.submit(
+                    Task(message=message, waiting_for=missing), kind=PLAY, number=play.number
+                )
+
+    def _task(self, play: PlayGroup, arm: Arm, start: int, end: int) -> PlayTask:
+        core, config = self._core, self._core.config
+        name = (play.group_id, arm, start) if start else (play.group_id, arm)
+        return PlayTask(
+            task_id=blocks.task_id(play.group_id, arm, start),
             group_id=play.group_id,
             environment_id=play.environment.environment_id,
             source=play.environment.source,
             hint=play.environment.hint,
             hint_mode=play.environment.hint_mode,
             arm=arm,
-            seeds=list(play.seeds),
+            seeds=list(play.seeds[start:end]),
             min_version=core.min_version(play.birth),
             max_turns=config.agent.max_turns,
             max_new_tokens=config.agent.max_new_tokens_per_turn,
             temperature=config.agent.temperature,
             purpose="train" if arm is Arm.NO_HINT else "measure",
-            seed=derive(config.run.seed, "play", play.group_id, arm),
-        )
-        core.dispatcher.submit(
-            Task(message=message, waiting_for=set(missing)), kind=PLAY, number=play.number
+            seed=derive(config.run.seed, "play", *name),
         )
 
     def ask_again(self) -> None:
         """After a resume: queue what is missing of each group that was in play."""
-        for play in self._core.play_groups.values():
+        for play in list(self._core.play_groups.values()):
             for arm in play.cells:
                 self.send(play, arm)
+            if not play.is_decided:
+                self._go_on(play, None)
 
     def on_result(self, result: EpisodeResult) -> None:
         """Take in one episode; close what it completes."""
         core = self._core
         play = core.play_groups.get(result.group_id)
         task = core.dispatcher.result(result.task_id, result.index)
+        index = blocks.start_of(result.task_id) + result.index
         if task is None or play is None:
-            cell = None if play is None else play.cells[Arm(result.arm)][result.index]
+            cell = None if play is None else play.cells[Arm(result.arm)][index]
             if cell is None or (cell.missing_reason or "").startswith(CUT):
                 core.counters["tokens_cut_at_deadline"] += int(result.loss_mask.sum())
             return
@@ -181,7 +190,7 @@ class PlayLoop:
             result.token_ids, result.loss_mask, result.generator_logprobs, result.versions
         )
         cell = EpisodeCell(
-            f"{result.task_id}.{result.index}", result.episode_return, result.missing_reason
+            f"{play.group_id}.{arm}.{index}", result.episode_return, result.missing_reason
         )
         behaviour = self._behaviour(arm, result)
         core.ledger.add_sample(
@@ -193,7 +202,7 @@ class PlayLoop:
                 environment_id=play.environment.environment_id,
                 seed=result.seed,
                 arm=arm,
-                index=result.index,
+                index=index,
                 outcome=Outcome(result.outcome),
                 detail=result.detail,
                 episode_return=result.episode_return,
@@ -207,18 +216,18 @@ class PlayLoop:
             trace if arm is Arm.NO_HINT else None,
             # Of a designed environment people look at every seed (`_thin_words` bounds it).
             json.dumps(
-                (_extra(result) if result.index == 0 or play.kind == "play" else {})
+                (_extra(result) if index == 0 or play.kind == "play" else {})
                 | ({} if behaviour is None else {"behaviour": asdict(behaviour)})
             ),
         )
         if behaviour is not None:
             core.window.behaved(behaviour)
-        if result.index == 0:
+        if index == 0:
             play.shown[arm] = Shown(result.hint_text, _transcript(result))
         core.counters["episodes"] += 1
         core.window.episode(arm, result.episode_return, trace.num_trained_tokens)
         core.window.jail(result.jail.get("outcomes", {}))
-        self._fill(play, arm, result.index, cell)
+        self._fill(play, arm, index, cell)
 
     def _behaviour(self, arm: Arm, result: EpisodeResult) -> Behaviour | None:
         """How the agent acted; None where only one turn is possible, or a hint was shown."""
@@ -233,8 +242,10 @@ class PlayLoop:
         play = self._core.play_groups.get(message.group_id)
         if play is None:
             return
-        for index in sorted(task.waiting_for):
-            cell = EpisodeCell(f"{task.task_id}.{index}", None, CUT)
+        start = blocks.start_of(task.task_id)
+        for waiting in sorted(task.waiting_for):
+            index = start + waiting
+            cell = EpisodeCell(f"{play.group_id}.{message.arm}.{index}", None, CUT)
             self._core.ledger.add_sample(
                 SampleRow(
                     sample_id=cell.sample_id,
@@ -242,7 +253,7 @@ class PlayLoop:
                     role=Role.AGENT,
                     purpose=message.purpose,
                     environment_id=play.environment.environment_id,
-                    seed=message.seeds[index],
+                    seed=message.seeds[waiting],
                     arm=message.arm,
                     index=index,
                     missing_reason=CUT,
@@ -254,7 +265,18 @@ class PlayLoop:
 
     def _fill(self, play: PlayGroup, arm: Arm, index: int, cell: EpisodeCell) -> None:
         play.cells[arm][index] = cell
-        if arm is Arm.NO_HINT and play.is_scheduled and play.arm_is_in(arm):
+        self._go_on(play, arm)
+
+    def _go_on(self, play: PlayGroup, arm: Arm | None) -> None:
+        """What follows from a new cell of `arm` (None: a resume): another block, or an end."""
+        issued = play.num_issued
+        is_decided_now = blocks.look(self._core, play)
+        if play.num_issued > issued:
+            for other in play.cells:
+                self.send(play, other)
+            return
+        is_due = play.is_decided and (arm is Arm.NO_HINT or is_decided_now)
+        if is_due and play.is_scheduled and play.arm_is_in(Arm.NO_HINT):
             self._trainable(play)
         if play.is_complete:
             self._thin_words(play)
@@ -276,7 +298,16 @@ class PlayLoop:
     def _trainable(self, play: PlayGroup) -> None:
         """All unhinted episodes are in: the group may be trained, if it has a baseline."""
         core = self._core
-        if sum(r is not None for r in play.returns(Arm.NO_HINT)) >= 2:
+        returns = [r for r in play.returns(Arm.NO_HINT) if r is not None]
+        if play.is_stopped and len(set(returns)) == 1:
+            core.schedule.drop(play.group_id)
+            core.fruitless.came_to_something(Role.AGENT)
+            core.ledger.set_group_state(play.group_id, "missing")
+            equal = [
+                c.sample_id for c in play.cells[Arm.NO_HINT] if c and c.episode_return is not None
+            ]
+            core.ledger.mark_unused(equal, blocks.NO_VARIANCE)
+        elif len(returns) >= 2:
             play.is_ready = True
             core.schedule.ready(play.group_id)
             core.fruitless.came_to_something(Role.AGENT)
@@ -310,7 +341,7 @@ def new_play_group(
     config = core.config
     count = config.agent.seeds_per_environment
     arms = [Arm.NO_HINT] if kind != "play" else [Arm.NO_HINT, Arm.WITH_HINT]
-    return PlayGroup(
+    play = PlayGroup(
         group_id=group_id,
         number=number,
         kind=kind,
@@ -323,6 +354,8 @@ def new_play_group(
         member=member,
         cells={arm: [None] * count for arm in arms},
     )
+    blocks.begin(config, play)
+    return play
 
 
 def _extra(result: EpisodeResult) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
+from spade_async.coordinator import blocks
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.payer import RUN_ENDED
 from spade_async.coordinator.play import new_play_group, play_group_id
@@ -69,6 +70,10 @@ def set_apart(core: Core, batches: list[BatchRow]) -> None:
                 del core.play_groups[group_id]
 
 
+def _is_played(play: PlayGroup) -> bool:
+    return play.is_decided and play.arm_is_in(Arm.NO_HINT)
+
+
 def _environment(core: Core, environment_id: str) -> Environment:
     row = core.ledger.environment(environment_id)
     assert row is not None, f"environment {environment_id!r} is not in the ledger"
@@ -99,7 +104,7 @@ def restore_schedule(core: Core, ordinal: int, *, num_replays: int) -> None:
             is_from_pool=play.kind == "pool",
         )
         for play in core.play_groups.values()
-        if play.is_scheduled and (play.is_ready or not play.arm_is_in(Arm.NO_HINT))
+        if play.is_scheduled and (play.is_ready or not _is_played(play))
     ]
     for group_id in core.schedule.restore(ordinal, rows, num_replays=num_replays):
         _lose(core, group_id)
@@ -190,12 +195,13 @@ def _play_group(
     for sample in core.ledger.samples_of(row.group_id):
         cell = EpisodeCell(sample.sample_id, sample.episode_return, sample.missing_reason)
         play.cells[Arm(sample.arm or "")][sample.index] = cell
+    blocks.restore(core, play, is_closed=row.state in ("ready", "trained"))
     play.is_ready = row.state == "ready"
     # What was trained, dropped or lost to a roll-back may still owe its design an arm; no more.
     play.is_scheduled = row.state in ("open", "ready")
     if row.state in ("ready", "trained"):
         # Its unhinted arm was closed: what has no row was cut by a program that did not note it.
         unhinted = play.cells[Arm.NO_HINT]
-        for index in [i for i, known in enumerate(unhinted) if known is None]:
+        for index in [i for i in range(play.num_issued) if unhinted[i] is None]:
             unhinted[index] = EpisodeCell(f"{row.group_id}.{Arm.NO_HINT}.{index}", None, CUT)
     return play

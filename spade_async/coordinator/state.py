@@ -138,17 +138,27 @@ class PlayGroup:
     """First instance of each arm, for people to read."""
     created_s: float = field(default_factory=time.monotonic)
     is_ready: bool = False
+    num_issued: int = -1
+    """Pairs given out so far, the first ones of `seeds`; all of them unless blocks are played."""
+    is_decided: bool = True
+    """Whether nothing more will be given out."""
+    is_stopped: bool = False
+    """Whether that is because its class is certain."""
     is_scheduled: bool = True
     """False after a fall-back that left it too old to train: its design still needs its returns."""
 
+    def __post_init__(self) -> None:
+        if self.num_issued < 0:
+            self.num_issued = len(self.seeds)
+
     def arm_is_in(self, arm: Arm) -> bool:
-        """Whether every episode of that arm has a result."""
-        return all(cell is not None for cell in self.cells[arm])
+        """Whether every episode of that arm that was given out has a result."""
+        return all(cell is not None for cell in self.cells[arm][: self.num_issued])
 
     @property
     def is_complete(self) -> bool:
-        """Whether every episode of every arm has a result."""
-        return all(self.arm_is_in(arm) for arm in self.cells)
+        """Whether every episode of every arm has a result, and no more will be given out."""
+        return self.is_decided and all(self.arm_is_in(arm) for arm in self.cells)
 
     def returns(self, arm: Arm) -> list[float | None]:
         """[num seeds] returns of one arm in seed order; None where missing."""

@@ -74,7 +74,9 @@ def unbiased_means(pairs: Sequence[Pair], rule: EarlyClass | None) -> Means:
     if math.prod(count + 1 for count in kinds.values()) > MOST_STATES:
         return _plain(pairs[: _first_look(pairs, rule)])
     found = _Orders(rule, kinds).sums()
-    assert found.orders > 0, "the order in which they were played is among them"
+    if found.orders == 0:
+        # Played on although the rule would have stopped every order of them.
+        return _plain(pairs[: _first_look(pairs, rule)])
     hinted, plain = found.hinted / found.orders, found.plain / found.orders
     error = None
     if sum(None not in pair for pair in pairs) >= FEWEST:
