@@ -40,6 +40,12 @@ def rule_of(config: Config, play: PlayGroup) -> EarlyClass | None:
     return early_rule(config) if len(play.cells) == 2 else None
 
 
+def num_fixed(config: Config, *, num_arms: int) -> int:
+    """Pairs that every environment gets, whatever they return: the first block of them."""
+    rule = early_rule(config) if num_arms == 2 else None
+    return config.agent.seeds_per_environment if rule is None else rule.block
+
+
 def begin(config: Config, play: PlayGroup) -> None:
     """A new group gets its first block, or all of its pairs when there is no rule."""
     rule = rule_of(config, play)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from spade_async.coordinator import blocks
 from spade_async.coordinator.compare import Comparison
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.state import (
@@ -125,7 +126,9 @@ class Payer:
     def _take_in(
         self, group: DesignGroup, member: DesignMember, verdict: Verdict, play: PlayGroup
     ) -> None:
-        hinted = [r for r in play.returns(Arm.WITH_HINT) if r is not None]
+        # Of pairs that may be stopped early only a number that was fixed is free of bias.
+        fixed = blocks.num_fixed(self._core.config, num_arms=len(play.cells))
+        hinted = [r for r in play.returns(Arm.WITH_HINT)[:fixed] if r is not None]
         is_estimate = isinstance(verdict, RegretEstimate)
         hung = isinstance(verdict, Rejection) and verdict.outcome is Outcome.TIMED_OUT
         member.standing = Standing(
@@ -135,7 +138,8 @@ class Payer:
             timed_out=hung,
         )
         member.standing.begun.add(play.birth - group.birth)
-        _add_returns(member.standing, play.birth - group.birth, play.returns(Arm.NO_HINT))
+        returns = play.returns(Arm.NO_HINT)[:fixed]
+        _add_returns(member.standing, play.birth - group.birth, returns)
         known = member.standing
         self._core.ledger.hold_pay(
             member.sample_id,

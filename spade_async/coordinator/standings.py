@@ -6,6 +6,7 @@ groups, whose births say the offset. Groups still open are the ones that are sti
 
 from __future__ import annotations
 
+from spade_async.coordinator import blocks
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.state import DesignGroup, MemberState, Standing
 from spade_async.types import Arm
@@ -37,10 +38,13 @@ def restore_standings(core: Core, group: DesignGroup) -> None:
         if child.state == "open":
             standing.running.add(child.group_id)
             continue
+        fixed = blocks.num_fixed(core.config, num_arms=2 if child.kind == "play" else 1)
         came = [
             sample.episode_return
             for sample in core.ledger.samples_of(child.group_id)
-            if sample.arm == Arm.NO_HINT and sample.episode_return is not None
+            if sample.arm == Arm.NO_HINT
+            and sample.index < fixed
+            and sample.episode_return is not None
         ]
         if came:
             standing.plays[offset] = came

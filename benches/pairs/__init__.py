@@ -1,0 +1,1 @@
+"""What the benches of regret estimation have in common."""
