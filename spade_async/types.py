@@ -138,7 +138,8 @@ class Environment:
 class TokenTrace:
     """The tokens of one sample, exactly as the engine saw and made them (never re-tokenised).
 
-    All arrays have length [L] = prompt + everything after it.
+    All arrays have length [L] = prompt + everything after it. A sample whose turns have prompts of
+    their own (thinking, see `agent.conversation`) is several sequences, one after the other.
     """
 
     token_ids: NDArray[np.int32]
@@ -148,6 +149,24 @@ class TokenTrace:
     """Log-probability of the sampled token after temperature; 0 where loss_mask is 0."""
     versions: NDArray[np.int64]
     """Packed `PolicyVersion` of each sampled token; NO_VERSION where loss_mask is 0."""
+    starts: tuple[int, ...] = ()
+    """Where each token sequence begins, when there are several: (0, 40, 95). They are read apart,
+    none continues another. () is one sequence."""
+
+    def sequences(self) -> tuple[TokenTrace, ...]:
+        """The token sequences, as views."""
+        if len(self.starts) < 2:
+            return (self,)
+        ends = (*self.starts[1:], len(self.token_ids))
+        return tuple(
+            TokenTrace(
+                self.token_ids[start:end],
+                self.loss_mask[start:end],
+                self.generator_logprobs[start:end],
+                self.versions[start:end],
+            )
+            for start, end in zip(self.starts, ends, strict=True)
+        )
 
     @property
     def num_trained_tokens(self) -> int:

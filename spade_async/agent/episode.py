@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from spade_async.agent.action import action_text
-from spade_async.agent.prompt import TokenCodec, first_prompt, next_prompt
-from spade_async.agent.trace import TraceBuilder
+from spade_async.agent.conversation import Conversation
+from spade_async.agent.prompt import TokenCodec, first_messages, next_messages
 from spade_async.domain import Domain
 from spade_async.engine.leases import one_version
 from spade_async.engine.protocol import Engine, Sampling
@@ -83,7 +83,7 @@ class _State:
 
     observation: str = ""
     turns: list[Turn] = field(default_factory=list)
-    trace: TraceBuilder | None = None
+    talk: Conversation | None = None
     hint_text: str | None = None
     use: JailUse = field(default_factory=JailUse)
 
@@ -110,7 +110,7 @@ async def play_episode(player: Player, play: Play, limits: PlayLimits) -> Played
     except (GenerationError, SandboxError) as fault:
         reason = f"ours: {type(fault).__name__}: {one_line(str(fault))}"
         end = _End(None, missing_reason=reason)
-    has_trace = end.episode_return is not None and state.trace is not None
+    has_trace = end.episode_return is not None
     episode = Episode(
         environment_id=play.environment_id,
         seed=play.seed,
@@ -121,7 +121,7 @@ async def play_episode(player: Player, play: Play, limits: PlayLimits) -> Played
         turns=tuple(state.turns),
         episode_return=end.episode_return,
         missing_reason=end.missing_reason,
-        trace=state.trace.build() if has_trace and state.trace is not None else None,
+        trace=state.talk.trace() if has_trace and state.talk is not None else None,
         jail_wall_s=state.use.wall_s,
         jail_cpu_s=state.use.cpu_s,
     )
@@ -140,18 +140,19 @@ async def _run(
     fault = await _read_hint(play, session, state)
     if fault is not None:
         return fault
-    prompt = first_prompt(
-        player.tokens, player.domain, first.observation, arm=play.arm, hint=state.hint_text
+    talk = Conversation(
+        player.tokens,
+        first_messages(player.domain, first.observation, arm=play.arm, hint=state.hint_text),
     )
-    if len(prompt) >= limits.max_context_tokens:
+    if len(talk.ids) >= limits.max_context_tokens:
         detail = (
-            f"the first prompt of {len(prompt)} tokens leaves no room in "
+            f"the first prompt of {len(talk.ids)} tokens leaves no room in "
             f"model.max_context_tokens={limits.max_context_tokens}"
         )
         return _End(None, Outcome.OVER_OUTPUT, detail, f"environment: {detail}")
-    trace = state.trace = TraceBuilder(prompt)
+    state.talk = talk
     for turn in range(limits.max_turns):
-        room = limits.max_context_tokens - len(trace.ids)
+        room = limits.max_context_tokens - len(talk.ids)
         if room < 1:
             return _End(contract.episode_return(None, terminated=False), detail="context is full")
         sampling = Sampling(
@@ -162,8 +163,8 @@ async def _run(
             min_version=limits.min_version,
             version=limits.version,
         )
-        generation = await player.engine.generate(list(trace.ids), sampling)
-        trace.add_sampled(generation)
+        generation = await player.engine.generate(list(talk.ids), sampling)
+        talk.said(generation)
         if generation.finish_reason != "stop":
             # As in the reference: half a reply is no action. It is not solved within the limits.
             return _End(contract.episode_return(None, terminated=False), detail="reply was cut")
@@ -183,7 +184,7 @@ async def _run(
             value = contract.episode_return(reply.reward, terminated=reply.terminated)
             return _End(value, detail="" if reply.terminated else "truncated by the environment")
         if turn + 1 < limits.max_turns:
-            trace.add_given(next_prompt(player.tokens, player.domain, reply.observation))
+            talk.seen(next_messages(player.domain, reply.observation))
     return _End(contract.episode_return(None, terminated=False), detail="turn limit reached")
 
 

@@ -5,11 +5,21 @@ The codec is taken by its shape; `spade_async.engine.tokens.ChatTokens` is the r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from spade_async.domain import ChatTurn, Domain
 from spade_async.environment.contract import MAX_OBSERVATION_CHARS
 from spade_async.types import Arm
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A reply of the policy in a conversation that is told anew: its tokens, not its text."""
+
+    token_ids: tuple[int, ...]
+    """As sampled, with or without the stop token."""
 
 
 class TokenCodec(Protocol):
@@ -28,14 +38,24 @@ class TokenCodec(Protocol):
         `after_stop`: the reply ended with a stop token, which is then not written again.
         """
 
+    def retells(self, reply_ids: Sequence[int]) -> bool:
+        """Whether the prompt after this reply leaves a part of it out: earlier thinking.
+
+        The conversation is then told anew by `encode_history`, and its next turn is a token
+        sequence of its own; otherwise `encode_turn` continues it.
+        """
+
+    def encode_history(self, messages: Sequence[ChatTurn | Said]) -> list[int]:
+        """Ids of a conversation with replies in it, earlier thinking left out."""
+
     def decode(self, ids: list[int]) -> str:
         """Text of a reply, without its stop token."""
 
 
-def first_prompt(
-    tokens: TokenCodec, domain: Domain, observation: str, *, arm: Arm, hint: str | None
-) -> list[int]:
-    """Ids of the first prompt.
+def first_messages(
+    domain: Domain, observation: str, *, arm: Arm, hint: str | None
+) -> list[ChatTurn]:
+    """Messages of the first prompt.
 
     Raises:
         ValueError: the hinted arm without a hint.
@@ -43,13 +63,9 @@ def first_prompt(
     if arm is Arm.WITH_HINT and not hint:
         raise ValueError("the hinted arm needs a hint")
     shown = hint if arm is Arm.WITH_HINT else None
-    return tokens.encode_prompt(domain.agent_messages(observation[:MAX_OBSERVATION_CHARS], shown))
+    return domain.agent_messages(observation[:MAX_OBSERVATION_CHARS], shown)
 
 
-def next_prompt(tokens: TokenCodec, domain: Domain, observation: str) -> list[int]:
-    """Ids that carry a later observation after a reply that ended with a stop token.
-
-    They are appended to what was sampled, so that history is never tokenised again.
-    """
-    messages = domain.agent_turn(observation[:MAX_OBSERVATION_CHARS])
-    return tokens.encode_turn(messages, after_stop=True)
+def next_messages(domain: Domain, observation: str) -> list[ChatTurn]:
+    """Messages that carry a later observation."""
+    return domain.agent_turn(observation[:MAX_OBSERVATION_CHARS])

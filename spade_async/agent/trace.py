@@ -10,13 +10,25 @@ from spade_async.types import NO_VERSION, TokenTrace
 
 
 class TraceBuilder:
-    """Grows a trace; `ids` is at any time the exact prompt of the next request."""
+    """Grows a trace; `ids` is at any time the exact prompt of the next request.
+
+    Most traces are one token sequence. One that is begun anew at a turn is several, each with a
+    prompt of its own.
+    """
 
     def __init__(self, prompt_ids: list[int]) -> None:
         self.ids: list[int] = []
+        self._before: list[list[int]] = []
+        """Sequences that are complete."""
         self._mask: list[NDArray[np.uint8]] = []
         self._logprobs: list[NDArray[np.float32]] = []
         self._versions: list[NDArray[np.int64]] = []
+        self.add_given(prompt_ids)
+
+    def begin(self, prompt_ids: list[int]) -> None:
+        """Begin another sequence with a prompt that does not continue the present one."""
+        self._before.append(self.ids)
+        self.ids = []
         self.add_given(prompt_ids)
 
     def add_given(self, ids: list[int]) -> None:
@@ -44,10 +56,17 @@ class TraceBuilder:
         self._versions.append(np.asarray(generation.versions, np.int64))
 
     def build(self) -> TokenTrace:
-        """The trace so far."""
+        """The trace so far; a last sequence in which nothing was sampled is left out."""
+        mask = np.concatenate(self._mask)
+        starts = np.cumsum([0, *(len(ids) for ids in self._before)]).tolist()
+        end = len(mask)
+        if self._before and not mask[starts[-1] :].any():
+            end = starts.pop()
+        ids = [token for part in (*self._before, self.ids) for token in part]
         return TokenTrace(
-            token_ids=np.asarray(self.ids, np.int32),
-            loss_mask=np.concatenate(self._mask),
-            generator_logprobs=np.concatenate(self._logprobs),
-            versions=np.concatenate(self._versions),
+            token_ids=np.asarray(ids, np.int32)[:end],
+            loss_mask=mask[:end],
+            generator_logprobs=np.concatenate(self._logprobs)[:end],
+            versions=np.concatenate(self._versions)[:end],
+            starts=tuple(starts) if len(starts) > 1 else (),
         )

@@ -13,6 +13,7 @@ from rich.console import Console
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.errors import ConfigError, LedgerError
+from spade_async.grpo.samples import whole_ids
 from spade_async.ledger import LedgerReader
 from spade_async.supervisor.folder import read_info
 
@@ -48,7 +49,7 @@ def figures(run_dir: Path, name: str) -> dict[str, Any]:
         "step": found.batch.step,
         "branch": found.batch.branch,
         "weights_before": found.weights_before,
-        "samples": len(found.batch.sample_ids),
+        "samples": len(whole_ids(found.batch.sample_ids)),
         "reason_then": found.reason_then,
         "reproduced": found.is_reproduced,
         "reason_now": found.diagnosis.reason,
@@ -101,7 +102,7 @@ def _environments(run_dir: Path, sample_ids: set[str]) -> dict[str, str]:
     """Sample id -> environment id, as far as the ledger knows."""
     try:
         with LedgerReader.open(RunFolder(run_dir).ledger) as ledger:
-            rows = {sample_id: ledger.sample(sample_id) for sample_id in sample_ids}
+            rows = {name: ledger.sample(whole_ids([name])[0]) for name in sample_ids}
     except LedgerError:
         return {}
     return {

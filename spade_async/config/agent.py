@@ -18,6 +18,9 @@ class AgentConfig(Section):
     """As designer.temperature."""
     max_turns: int = Field(4, ge=1, le=1000)
     """Most turns of an episode."""
+    thinking: bool | None = None
+    """Sets the chat template's thinking switch (Qwen3 class); not set: as the template has it. A
+    template without the switch is refused. Thoughts need room in the token limits."""
     max_new_tokens_per_turn: int = Field(16, ge=1, le=65_536)
     """Longest reply in one turn."""
     pool_share: Share = 0.25

@@ -19,6 +19,9 @@ class DesignerConfig(Section):
     """Quota (ceiling) of designer groups in one learner step."""
     temperature: float = Field(1.0, gt=0.0, le=4.0)
     """Of sampling; the learner's log-probabilities are at the same."""
+    thinking: bool | None = None
+    """Sets the chat template's thinking switch (Qwen3 class); not set: as the template has it. A
+    template without the switch is refused. Thoughts need room in the token limits."""
     max_new_tokens: int = Field(128, ge=8, le=65_536)
     """Longest design."""
     skills: tuple[str, ...] = Field(("Mathematical Reasoning",), min_length=1, max_length=1024)

@@ -13,7 +13,7 @@ from spade_async.coordinator.compare import Comparison
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.schedule import Take
 from spade_async.grpo.baseline import Valued
-from spade_async.grpo.samples import TrainSample, pack
+from spade_async.grpo.samples import TrainSample, pack, sequences
 from spade_async.transport.codec import laid_out_fields
 from spade_async.transport.messages import TrainingBatch
 from spade_async.types import Arm, Role, TokenTrace
@@ -164,15 +164,18 @@ class BatchLoop:
         core = self._core
         groups = {group: n for n, group in enumerate(dict.fromkeys(r.group_id for r in plan.rows))}
         samples = [
-            TrainSample(
-                sample_id=row.sample_id,
-                role=row.role,
-                advantage=row.advantage,
-                staleness=row.staleness,
-                trace=self._trace(row.sample_id),
-                group=groups[row.group_id],
-            )
+            sequence
             for row in plan.rows
+            for sequence in sequences(
+                TrainSample(
+                    sample_id=row.sample_id,
+                    role=row.role,
+                    advantage=row.advantage,
+                    staleness=row.staleness,
+                    trace=self._trace(row.sample_id),
+                    group=groups[row.group_id],
+                )
+            )
         ]
         last = step >= core.config.train.steps
         return TrainingBatch(

@@ -187,8 +187,9 @@ class PlayLoop:
         result = core.checked(task.message, result)
         arm = Arm(result.arm)
         trace = TokenTrace(
-            result.token_ids, result.loss_mask, result.generator_logprobs, result.versions
-        )
+            result.token_ids, result.loss_mask, result.generator_logprobs, result.versions,
+            tuple(result.starts),
+        )  # fmt: skip
         cell = EpisodeCell(
             f"{play.group_id}.{arm}.{index}", result.episode_return, result.missing_reason
         )

@@ -10,6 +10,7 @@ import dataclasses
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spade_async.coordinator.versions import VersionBook
 from spade_async.transport.messages import DesignResult, EpisodeResult
@@ -31,6 +32,10 @@ def tag_problem(versions: VersionBook, result: Result, min_version: int) -> str 
     if len(set(lengths)) != 1:
         return f"ids, mask, log-probabilities and versions have lengths {lengths}"
     sampled = result.loss_mask == 1
+    if isinstance(result, EpisodeResult) and result.starts:
+        problem = _starts_problem(result.starts, sampled)
+        if problem is not None:
+            return problem
     if (result.versions[~sampled] != NO_VERSION).any():
         return "a token that nobody sampled has a version"
     for packed in np.unique(result.versions[sampled]).tolist():
@@ -41,6 +46,17 @@ def tag_problem(versions: VersionBook, result: Result, min_version: int) -> str 
         if packed < min_version:
             asked = PolicyVersion.unpack(min_version)
             return f"sampled on version {PolicyVersion.unpack(packed)}, asked for {asked} or newer"
+    return None
+
+
+def _starts_problem(starts: list[int], sampled: NDArray[np.bool_]) -> str | None:
+    """What is wrong with the places where sequences begin, or None."""
+    ends = [*starts[1:], len(sampled)]
+    if starts[0] != 0 or any(end <= start for start, end in zip(starts, ends, strict=True)):
+        return f"sequences begin at {starts[:8]} in {len(sampled)} tokens"
+    for start, end in zip(starts, ends, strict=True):
+        if sampled[start] or not sampled[start:end].any():
+            return f"the sequence at {start} has no prompt or nothing that was sampled"
     return None
 
 
@@ -57,5 +73,5 @@ def without_tokens(result: Result, problem: str) -> Result:
         versions=versions,
     )
     if isinstance(gone, EpisodeResult):
-        return dataclasses.replace(gone, episode_return=None)
+        return dataclasses.replace(gone, episode_return=None, starts=[])
     return dataclasses.replace(gone, rejection=None)

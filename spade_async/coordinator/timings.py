@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from spade_async.coordinator.dispatch import Task
+from spade_async.grpo.samples import whole_ids
 from spade_async.ledger import STILL_OUT, Ledger, StepTime, TaskTime
 from spade_async.telemetry.clock import steady_unix_s
 from spade_async.transport.messages import DesignResult, EpisodeResult, StepReport, TrainingBatch
@@ -69,7 +70,7 @@ class Timings:
         """The batch that makes this version is sent to the learner."""
         self._steps[ordinal] = StepTime(
             ordinal=ordinal,
-            num_samples=len(batch.sample_ids),
+            num_samples=len(whole_ids(batch.sample_ids)),
             num_tokens=int(batch.loss_mask.sum()),
             taken_unix_s=steady_unix_s(),
         )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+_LOOKS_LIKE_A_MARKER = re.compile(r"<[^<>\s]{1,62}>|\[[A-Z_/]{1,30}\]")
+"""An added token of this form steers a model whether or not it is called special: Qwen's
+``<think>`` and ``<tool_call>`` are not, and added runs of blanks are no markers."""
+
 
 class PlainText:
     """Encodes template text (control tokens wanted) and content (control tokens never).
 
-    `control` maps the text of each control token (role markers, end of text, padding; not the
-    unknown token) to its id.
+    `control` maps the text of each control token (role markers, marks of thinking and of tools, end
+    of text, padding; not the unknown token) to its id.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -18,7 +22,7 @@ class PlainText:
         special = tokenizer.all_special_tokens
         tokens = {str(t): int(tokenizer.convert_tokens_to_ids(t)) for t in special}
         for i, token in tokenizer.added_tokens_decoder.items():
-            if token.special:
+            if token.special or _LOOKS_LIKE_A_MARKER.fullmatch(str(token.content)):
                 tokens[str(token.content)] = int(i)
         tokens.pop(str(tokenizer.unk_token), None)
         self.control: dict[str, int] = tokens

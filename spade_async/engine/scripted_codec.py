@@ -6,6 +6,9 @@ program of ten lines may have a thousand tokens. Implements `agent.prompt.TokenC
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from spade_async.agent.prompt import Said
 from spade_async.domain import ChatTurn
 from spade_async.engine import scripted_domain as domain
 from spade_async.engine.scripted_programs import RIGHT, WRONG, Program
@@ -40,6 +43,15 @@ class ScriptedCodec:
         """The same for a later turn."""
         del after_stop
         return self._encode(messages)
+
+    def retells(self, reply_ids: Sequence[int]) -> bool:
+        """Never: there is no template."""
+        del reply_ids
+        return False
+
+    def encode_history(self, messages: Sequence[ChatTurn | Said]) -> list[int]:
+        """As `encode_prompt`, without replies."""
+        return self._encode([m for m in messages if isinstance(m, ChatTurn)])
 
     def decode(self, ids: list[int]) -> str:
         """The program or action that the first id stands for."""

@@ -6,46 +6,80 @@ the next turn's fragment, and so on. Text of environments is never read as contr
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from spade_async.agent.prompt import Said
 from spade_async.domain import ChatTurn
+from spade_async.engine.chat_template import (
+    ANY_SENTINEL,
+    SENTINEL,
+    THINK_BEGIN,
+    THINK_END,
+    ChatTemplate,
+    with_sentinels,
+)
 from spade_async.engine.offline import check_model_folder, stay_offline
 from spade_async.engine.plain_text import PlainText
 from spade_async.errors import ConfigError, GenerationError
 
-_SENTINEL = "\ue000{}\ue001"
-"""Stands for a content while the template is rendered (private-use characters)."""
-_ANY_SENTINEL = re.compile(_SENTINEL.format(r"(\d+)"))
+Content = str | list[int]
+"""What stands at a sentinel: text from outside, or the ids of what the policy said."""
 
 
 class ChatTokens:
     """One tokenizer with its chat template. Make it with `from_folder`."""
 
-    def __init__(self, tokenizer: Any, extra_stop_ids: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        extra_stop_ids: tuple[int, ...] = (),
+        *,
+        thinking: bool | None = None,
+        key: str = "thinking",
+    ) -> None:
+        """See `from_folder` for `thinking` and `key`."""
         self._tokenizer = tokenizer
+        self._extra_stop_ids = extra_stop_ids
         self._plain = PlainText(tokenizer)
-        self._trims = self._trims_content()
+        self._template = ChatTemplate(tokenizer, thinking, key)
+        special = {int(i) for i in tokenizer.all_special_ids}
+        ids = {mark: self._plain.control.get(mark) for mark in (THINK_BEGIN, THINK_END)}
+        self._marks = {i: mark for mark, i in ids.items() if i is not None and i in special}
+        """Marks of thinking that decoding would leave out, by id."""
         stops = set(extra_stop_ids)
         if tokenizer.eos_token_id is not None:
             stops.add(int(tokenizer.eos_token_id))
-        close = self._leading_control_token(self._closing_text())
+        close = self._leading_control_token(self._template.closing())
         if close is not None:
             stops.add(self._plain.control[close])
         self.stop_token_ids: tuple[int, ...] = tuple(sorted(stops))
         """Ids that end a turn: end of text and the token that closes the assistant's turn."""
 
+    @property
+    def has_switch(self) -> bool:
+        """Whether the template has a thinking switch."""
+        return self._template.has_switch
+
     @classmethod
-    def from_folder(cls, folder: str | Path) -> ChatTokens:
+    def from_folder(
+        cls, folder: str | Path, *, thinking: bool | None = None, key: str = "thinking"
+    ) -> ChatTokens:
         """Load the tokenizer of a model folder, without any hub.
 
         `tokenizer_hash.txt`, when there is one, must hold the sha256 of tokenizer.json.
 
+        Args:
+            folder: of the model.
+            thinking: sets the template's thinking switch; None leaves it as the template has it.
+            key: of the configuration that `thinking` comes from.
+
         Raises:
-            ConfigError: no folder, no tokenizer, no chat template, or another hash.
+            ConfigError: no folder, no tokenizer, no chat template, another hash, or no switch.
         """
         folder = Path(folder)
         config = check_model_folder(folder)
@@ -62,11 +96,31 @@ class ChatTokens:
             ) from cause
         if not tokenizer.chat_template:
             raise ConfigError(f"the tokenizer in {folder} has no chat template: use a chat model")
-        return cls(tokenizer, _eos_ids(folder, config))
+        return cls(tokenizer, _eos_ids(folder, config), thinking=thinking, key=key)
+
+    def with_thinking(self, thinking: bool | None, key: str) -> ChatTokens:
+        """The same tokenizer with the switch set otherwise.
+
+        Raises:
+            ConfigError: the template has no such switch.
+        """
+        return ChatTokens(self._tokenizer, self._extra_stop_ids, thinking=thinking, key=key)
 
     def encode_prompt(self, messages: list[ChatTurn]) -> list[int]:
         """Ids of a conversation up to where the assistant begins to speak."""
-        return self._encode(messages, self._render(messages, generate=True))
+        return self.encode_history(messages)
+
+    def encode_history(self, messages: Sequence[ChatTurn | Said]) -> list[int]:
+        """The same with replies in it: their sampled ids, without what the template leaves out."""
+        turns = [ChatTurn("assistant", "") if isinstance(m, Said) else m for m in messages]
+        contents: list[Content] = [
+            self._answer(m) if isinstance(m, Said) else m.content for m in messages
+        ]
+        return self._encode(contents, self._template.render(with_sentinels(turns), generate=True))
+
+    def retells(self, reply_ids: Sequence[int]) -> bool:
+        """Whether the next prompt leaves a part of this reply out: its thinking."""
+        return self._template.forgets_thinking and THINK_END in self.decode(list(reply_ids))
 
     def encode_turn(self, messages: list[ChatTurn], after_stop: bool) -> list[int]:
         """Ids that continue a running conversation after the assistant's sampled tokens.
@@ -82,10 +136,10 @@ class ChatTokens:
         if not messages:
             raise GenerationError("encode_turn needs at least one message")
         count = len(messages)
-        said = _SENTINEL.format(count)
-        asked = ChatTurn(messages[0].role, _SENTINEL.format(count + 1))
+        said = SENTINEL.format(count)
+        asked = ChatTurn(messages[0].role, SENTINEL.format(count + 1))
         before = [asked, ChatTurn("assistant", said)]
-        rendered = self._apply([*before, *_with_sentinels(messages)], generate=True)
+        rendered = self._template.render([*before, *with_sentinels(messages)], generate=True)
         _, found, tail = rendered.partition(said)
         if not found:
             raise GenerationError(
@@ -97,72 +151,88 @@ class ChatTokens:
             close = self._leading_control_token(tail)
             if close is not None and self._plain.control[close] in self.stop_token_ids:
                 tail = tail[len(close) :]
-        return self._encode(messages, tail)
+        return self._encode([m.content for m in messages], tail)
 
     def decode(self, ids: list[int]) -> str:
-        """Text of ids, control tokens left out."""
+        """Text of ids, control tokens left out but for the marks of thinking."""
+        marks = self._marks
+        if not marks:
+            return self._decode_run(ids)
+        text = ""
+        run: list[int] = []
+        for token in ids:
+            if token in marks:
+                text += self._decode_run(run) + marks[token]
+                run = []
+            else:
+                run.append(token)
+        return text + self._decode_run(run)
+
+    def _decode_run(self, ids: list[int]) -> str:
         text = self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return str(text)
 
-    def _encode(self, messages: list[ChatTurn], rendered: str) -> list[int]:
+    def exact_text(self, ids: Sequence[int]) -> str:
+        """Text of ids, control tokens included."""
+        return str(self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+
+    def _answer(self, said: Said) -> list[int]:
+        """Ids of a reply as a later prompt has it: no stop token, no thinking."""
+        ids = list(said.token_ids)
+        while ids and ids[-1] in self.stop_token_ids:
+            ids.pop()
+        text = self.decode(ids)
+        marks = text.count(THINK_END)
+        if not marks or not self._template.forgets_thinking:
+            return ids
+        # The fewest ids that hold the last mark; decoding a prefix never has more of them.
+        end = bisect.bisect_left(
+            range(len(ids)), marks, key=lambda n: self.decode(ids[:n]).count(THINK_END)
+        )
+        if not self.decode(ids[:end]).rstrip("\n").endswith(THINK_END):
+            # A token reaches over the mark's end: only the text can be cut there.
+            return self._plain.encode_content(text.rsplit(THINK_END, 1)[1].lstrip("\n"))
+        answer = ids[end:]
+        while answer and not self.decode(answer[:1]).strip("\n"):
+            answer.pop(0)
+        return answer
+
+    def _encode(self, contents: list[Content], rendered: str) -> list[int]:
         """Ids of a rendering in which each content is still its sentinel."""
-        contents = [m.content.strip() if self._trims else m.content for m in messages]
-        if all(self._plain.is_plain(content) for content in contents):
-            # The usual case: tokenised as one text, exactly as the model was trained.
-            filled = _ANY_SENTINEL.sub(lambda match: contents[int(match[1])], rendered)
-            return self._plain.encode_template(filled)
+        pieces = ANY_SENTINEL.split(rendered)
         ids: list[int] = []
-        for i, content in enumerate(contents):
-            template, found, rest = rendered.partition(_SENTINEL.format(i))
-            if not found:
-                continue
-            ids += self._plain.encode_template(template) + self._plain.encode_content(content)
-            rendered = rest
-        return ids + self._plain.encode_template(rendered)
+        template, texts = [pieces[0]], []
+        for number, after in zip(pieces[1::2], pieces[2::2], strict=True):
+            content = contents[int(number)]
+            if isinstance(content, str):
+                texts.append(self._outside(content))
+                template.append(after)
+            else:
+                ids += self._encode_texts(template, texts) + content
+                template, texts = [after], []
+        return ids + self._encode_texts(template, texts)
 
-    def _render(self, messages: list[ChatTurn], *, generate: bool) -> str:
-        return self._apply(_with_sentinels(messages), generate=generate)
+    def _encode_texts(self, template: list[str], texts: list[str]) -> list[int]:
+        """Ids of template pieces with texts from outside between them."""
+        if all(self._plain.is_plain(text) for text in texts):
+            # The usual case: tokenised as one text, exactly as the model was trained.
+            joined = [part for pair in zip(template, texts, strict=False) for part in pair]
+            return self._plain.encode_template("".join([*joined, template[-1]]))
+        ids = self._plain.encode_template(template[0])
+        for text, after in zip(texts, template[1:], strict=True):
+            ids += self._plain.encode_content(text) + self._plain.encode_template(after)
+        return ids
 
-    def _apply(self, messages: list[ChatTurn], *, generate: bool) -> str:
-        try:
-            text = self._tokenizer.apply_chat_template(
-                [{"role": m.role, "content": m.content} for m in messages],
-                tokenize=False,
-                add_generation_prompt=generate,
-            )
-        except Exception as cause:
-            roles = ", ".join(m.role for m in messages)
-            raise GenerationError(
-                f"the chat template refuses messages with the roles {roles}: {cause}"
-            ) from cause
-        return str(text)
-
-    def _closing_text(self) -> str:
-        """What the template writes after an assistant's words; "" when it cannot be told."""
-        said = _SENTINEL.format(0)
-        try:
-            text = self._apply([ChatTurn("user", "x"), ChatTurn("assistant", said)], generate=False)
-        except GenerationError:
-            return ""
-        return text.partition(said)[2]
-
-    def _trims_content(self) -> bool:
-        """Whether the template strips white space around a content (many do)."""
-        spaced = f" {_SENTINEL.format(0)} "
-        try:
-            return spaced not in self._apply([ChatTurn("user", spaced)], generate=False)
-        except GenerationError:
-            return False
+    def _outside(self, content: str) -> str:
+        """Text from outside as it is shown: trimmed as the template does, no lone surrogates."""
+        shown = content.strip() if self._template.trims else content
+        return shown.encode("utf-8", "replace").decode("utf-8")
 
     def _leading_control_token(self, text: str) -> str | None:
         matches = [token for token in self._plain.control if text.startswith(token)]
         return max(matches, key=len, default=None)
-
-
-def _with_sentinels(messages: list[ChatTurn]) -> list[ChatTurn]:
-    return [ChatTurn(m.role, _SENTINEL.format(i)) for i, m in enumerate(messages)]
 
 
 def _check_hash(folder: Path) -> None:

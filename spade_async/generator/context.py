@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from spade_async.agent.episode import Player
+from spade_async.agent.prompt import TokenCodec
 from spade_async.config.schema import Config
 from spade_async.environment.session import JailUse
 
@@ -79,5 +80,10 @@ class GeneratorContext:
 
     config: Config
     player: Player
+    """Its codec is the agent's."""
+    designer_tokens: TokenCodec | None = None
+    """Codec of the designer's prompts; None: as the player's."""
+    brief_tokens: TokenCodec | None = None
+    """Codec for replies of a few words (hints); None: as the player's."""
     gate: VersionGate = field(default_factory=VersionGate)
     counters: Counters = field(default_factory=Counters)

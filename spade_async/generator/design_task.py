@@ -17,7 +17,7 @@ from spade_async.engine.protocol import Sampling
 from spade_async.environment.session import JailUse
 from spade_async.environment.text import one_line
 from spade_async.environment.validate import validate
-from spade_async.errors import SpadeError
+from spade_async.errors import PromptTooLong, SpadeError
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.design_prompt import design_request, fit
 from spade_async.generator.meter import EngineMeter
@@ -154,19 +154,25 @@ async def _write(context: GeneratorContext, task: DesignTask, draft: _Draft) -> 
 
 async def _own_hint(context: GeneratorContext, task: DesignTask, source: str) -> str | None:
     player = context.player
-    prompt = player.tokens.encode_prompt(player.domain.hint_messages(source))
+    tokens = context.brief_tokens or player.tokens
+    prompt = tokens.encode_prompt(player.domain.hint_messages(source))
     room = context.config.model.max_context_tokens - len(prompt)
+    if room < 1:
+        raise PromptTooLong(
+            f"the prompt for a hint has {len(prompt)} tokens, with the program, and does not fit "
+            f"model.max_context_tokens={context.config.model.max_context_tokens}"
+        )
     generation = await player.engine.generate(
         prompt,
         Sampling(
             temperature=task.temperature,
-            max_new_tokens=max(1, min(MAX_HINT_TOKENS, room)),
-            stop_token_ids=player.tokens.stop_token_ids,
+            max_new_tokens=min(MAX_HINT_TOKENS, room),
+            stop_token_ids=tokens.stop_token_ids,
             seed=derive(task.seed, "hint"),
             min_version=task.min_version,
         ),
     )
-    return clean_hint(player.tokens.decode([int(token) for token in generation.token_ids]))
+    return clean_hint(tokens.decode([int(token) for token in generation.token_ids]))
 
 
 def _rejection_fields(rejection: Rejection | None) -> dict[str, Any] | None:

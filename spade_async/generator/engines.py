@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from spade_async.agent.prompt import TokenCodec
@@ -23,13 +24,32 @@ def make_jail(config: Config) -> Pool | ScriptedJail:
     return Pool(policy)
 
 
-def make_tokens(config: Config, folder: Path) -> TokenCodec:
-    """The codec of the model's tokenizer and chat template."""
+@dataclass(frozen=True, slots=True)
+class Codecs:
+    """The codec of the model's tokenizer and chat template, as each use sets it."""
+
+    agent: TokenCodec
+    designer: TokenCodec
+    brief: TokenCodec
+    """Without thinking where the template can: for replies of a few words, such as hints."""
+
+
+def make_tokens(config: Config, folder: Path) -> Codecs:
+    """The codecs of a model folder.
+
+    Raises:
+        ConfigError: see `ChatTokens.from_folder`.
+    """
     if config.is_scripted:
-        return ScriptedCodec()
+        return Codecs(*[ScriptedCodec()] * 3)
     from spade_async.engine.tokens import ChatTokens
 
-    return ChatTokens.from_folder(folder)
+    agent = ChatTokens.from_folder(folder, thinking=config.agent.thinking, key="agent.thinking")
+    designer = agent
+    if config.designer.thinking != config.agent.thinking:
+        designer = agent.with_thinking(config.designer.thinking, "designer.thinking")
+    brief = agent.with_thinking(False, "hint") if agent.has_switch else designer
+    return Codecs(agent, designer, brief)
 
 
 async def make_engine(config: Config, folder: Path) -> Engine:

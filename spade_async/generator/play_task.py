@@ -121,6 +121,7 @@ def _result(task: PlayTask, index: int, played: Played, timing: dict[str, float]
         hint_text=None if played.hint_text is None else clean(played.hint_text),
         jail=played.jail.as_message(),
         timing=timing,
+        starts=list(trace.starts),
         token_ids=trace.token_ids,
         loss_mask=trace.loss_mask,
         generator_logprobs=trace.generator_logprobs,

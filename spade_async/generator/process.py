@@ -63,7 +63,7 @@ async def _main(run_dir: Path, name: str, endpoint: str, stacks_file: Path) -> i
     async with AsyncExitStack() as stack:
         starting = asyncio.gather(
             Peer.connect(endpoint, hello, config.link, timeout_s=_WELCOME_S),
-            _player(config, folder, RunFolder(run_dir).jail(name), stack),
+            _context(config, folder, RunFolder(run_dir).jail(name), stack),
         )
         stopped = asyncio.create_task(leave.wait())
         either: list[asyncio.Future[Any]] = [starting, stopped]
@@ -75,28 +75,29 @@ async def _main(run_dir: Path, name: str, endpoint: str, stacks_file: Path) -> i
             await stack.aclose()
             # A thread may still import torch or read the model; nobody needs what it makes.
             os._exit(0)
-        peer, (player, pool) = starting.result()
+        peer, (context, pool) = starting.result()
         stack.push_async_callback(peer.close)
         link: Any = peer
         if config.scripted.swallow_share > 0:
             link = LossyPeer(peer, config.scripted.swallow_share, config.run.seed)
-        generator = Generator(name, GeneratorContext(config, player), pool, link, leave)
+        generator = Generator(name, context, pool, link, leave)
         return await generator.serve()
 
 
-async def _player(
+async def _context(
     config: Config, folder: Path, record: Path, stack: AsyncExitStack
-) -> tuple[Player, Pool | ScriptedJail]:
+) -> tuple[GeneratorContext, Pool | ScriptedJail]:
     """Start jail, codec and engine; the stack closes them. What confines goes to `record`."""
     pool = make_jail(config)
     await stack.enter_async_context(pool)
     log.info("jail: %s", level_text(pool.capabilities))
     write_record(record, pool.policy, pool.capabilities)
     domain = with_compat(load_domain(config.domain.hook), config.run.compat)
-    tokens = await asyncio.to_thread(make_tokens, config, folder)
+    codecs = await asyncio.to_thread(make_tokens, config, folder)
     engine = await make_engine(config, folder)
     stack.push_async_callback(engine.close)
-    return Player(engine, tokens, pool, domain), pool
+    player = Player(engine, codecs.agent, pool, domain)
+    return GeneratorContext(config, player, codecs.designer, codecs.brief), pool
 
 
 def model_folder(config: Config, folder: RunFolder) -> Path:

@@ -6,8 +6,8 @@ slips in here trains silently on the wrong thing. numpy only: the coordinator ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,32 @@ class TrainSample:
     trace: TokenTrace
     group: int | None = None
     """Number of its group within the batch; samples of a group share a baseline."""
+
+
+_TURN = "#"
+"""Between the id of a sample and the number of one of its token sequences."""
+
+
+def sequences(sample: TrainSample) -> list[TrainSample]:
+    """The token sequences of a sample, each to be trained as one: itself, when it is one.
+
+    An episode with thinking is one sample and a sequence per turn. Each has the whole advantage and
+    the group of the episode. The loss is a mean over tokens (see `loss.py`), so an episode weighs
+    what its tokens weigh, however many sequences they lie in: it is neither divided nor counted
+    more than once.
+    """
+    parts = sample.trace.sequences()
+    if len(parts) == 1:
+        return [sample]
+    return [
+        replace(sample, sample_id=f"{sample.sample_id}{_TURN}{number}", trace=part)
+        for number, part in enumerate(parts)
+    ]
+
+
+def whole_ids(sequence_ids: Iterable[str]) -> list[str]:
+    """Ids of the samples that these sequences are of, each once, in order."""
+    return list(dict.fromkeys(name.partition(_TURN)[0] for name in sequence_ids))
 
 
 def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.disk.room import Room
 from spade_async.errors import WeightsError
-from spade_async.grpo.samples import NonFiniteSample, unpack
+from spade_async.grpo.samples import NonFiniteSample, unpack, whole_ids
 from spade_async.learner.attest import attestation
 from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint, write_state
 from spade_async.learner.checkpoint_folder import Retention, checkpoint_name, sweep
@@ -128,7 +128,7 @@ class Learner:
             step=batch.step,
             applied=result.applied,
             metrics=metrics,
-            sample_ids=list(batch.sample_ids),
+            sample_ids=whole_ids(batch.sample_ids),
             checkpoint=checkpoint,
             quarantine=quarantine,
             location=published.location,
@@ -143,7 +143,7 @@ class Learner:
         log.info(
             "step %s: %d samples, loss %s, busy %.2f s",
             self.state.version,
-            len(batch.sample_ids),
+            len(whole_ids(batch.sample_ids)),
             metrics.get("learner/loss"),
             self._last_report.busy_s,
         )

@@ -19,7 +19,7 @@ from spade_async.config.schema import Config
 from spade_async.disk.room import Room
 from spade_async.engine.scripted_weights import NAME, digests, weights_of, write_weights
 from spade_async.errors import ConfigError, WeightsError, boundary
-from spade_async.grpo.samples import unpack
+from spade_async.grpo.samples import unpack, whole_ids
 from spade_async.learner.checkpoint_folder import (
     SCHEMA,
     STATE_FACTS,
@@ -98,7 +98,7 @@ class ScriptedLearner:
         applied = batch.step not in self._script.nonfinite_steps
         metrics = {
             "learner/tokens": float(num_tokens),
-            "learner/samples": float(len(batch.sample_ids)),
+            "learner/samples": float(len(whole_ids(batch.sample_ids))),
             "learner/nonfinite": float(not applied),
             "learner/update_s": time.perf_counter() - began_s,
         }
@@ -122,7 +122,7 @@ class ScriptedLearner:
             step=batch.step,
             applied=applied,
             metrics=metrics,
-            sample_ids=list(batch.sample_ids),
+            sample_ids=whole_ids(batch.sample_ids),
             checkpoint=checkpoint,
             quarantine=quarantine,
             location=published.location,
@@ -132,7 +132,7 @@ class ScriptedLearner:
             busy_s=time.perf_counter() - began_s,
             wait_s=wait_s,
         )
-        log.info("step %s: %d samples, scripted", self.version, len(batch.sample_ids))
+        log.info("step %s: %d samples, scripted", self.version, len(whole_ids(batch.sample_ids)))
         return self._last_report
 
     def seconds(self, step: int, num_tokens: int) -> float:

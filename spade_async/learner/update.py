@@ -30,7 +30,7 @@ from spade_async.grpo.correction import Terms, Tokens, make_rule, truncated_weig
 from spade_async.grpo.correction.gepo import step_log_means
 from spade_async.grpo.correction.report import all_masked
 from spade_async.grpo.loss import kl_to_start, token_logprobs
-from spade_async.grpo.samples import TrainSample
+from spade_async.grpo.samples import TrainSample, whole_ids
 from spade_async.learner.learned_tokens import LearnedTokens
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
 from spade_async.learner.progress import UpdateCancelled
@@ -119,8 +119,10 @@ class Updater:
             "learner/lr": lr,
             "learner/tokens": float(num_tokens),
             "learner/tokens_per_s": num_tokens / seconds,
-            "learner/samples": float(len(samples)),
-            "learner/samples_zero_advantage": float(sum(s.advantage == 0.0 for s in samples)),
+            "learner/samples": float(len(whole_ids(s.sample_id for s in samples))),
+            "learner/samples_zero_advantage": float(
+                len(whole_ids(s.sample_id for s in samples if s.advantage == 0.0))
+            ),
             "learner/nonfinite": 0.0 if reason is None else 1.0,
             "learner/skipped": 0.0 if skipped is None else 1.0,
             "learner/update_s": seconds,

@@ -16,6 +16,8 @@ from spade_async.types import TokenTrace
 _HEAD = struct.Struct("<4sII")
 """Magic, number of tokens [L], CRC-32 of the packed (uncompressed) block."""
 _MAGIC = b"TRC1"
+_MAGIC_STARTS = b"TRC2"
+"""Of a trace of several sequences: their number and starts, four bytes each, follow the head."""
 _DTYPES = ("i4", "u1", "f4", "i8")
 
 
@@ -33,7 +35,11 @@ def pack_trace(trace: TokenTrace) -> bytes:
     for spec, dtype in zip(specs, _DTYPES, strict=True):
         if spec.dtype != dtype or spec.shape != (length,):
             raise ValueError(f"trace.{spec.name}: {spec.dtype}{spec.shape}, not {dtype}({length},)")
-    return _HEAD.pack(_MAGIC, length, zlib.crc32(block)) + zlib.compress(block, 1)
+    packed = zlib.compress(block, 1)
+    if not trace.starts:
+        return _HEAD.pack(_MAGIC, length, zlib.crc32(block)) + packed
+    starts = struct.pack(f"<I{len(trace.starts)}I", len(trace.starts), *trace.starts)
+    return _HEAD.pack(_MAGIC_STARTS, length, zlib.crc32(starts + block)) + starts + packed
 
 
 def unpack_trace(stored: bytes) -> TokenTrace:
@@ -45,16 +51,22 @@ def unpack_trace(stored: bytes) -> TokenTrace:
     if len(stored) < _HEAD.size:
         raise ValueError(f"{len(stored)} bytes are too few")
     magic, length, checksum = _HEAD.unpack_from(stored)
-    if magic != _MAGIC:
+    if magic not in (_MAGIC, _MAGIC_STARTS):
         raise ValueError("wrong magic")
+    body, head, starts = memoryview(stored)[_HEAD.size :], b"", ()
     try:
-        block = zlib.decompress(memoryview(stored)[_HEAD.size :])
-        if zlib.crc32(block) != checksum:
+        if magic == _MAGIC_STARTS:
+            size = 4 + 4 * int(struct.unpack_from("<I", body)[0])
+            head, body = bytes(body[:size]), body[size:]
+            starts = struct.unpack(f"<{size // 4}I", head)[1:]
+        block = zlib.decompress(body)
+        if zlib.crc32(head + block) != checksum:
             raise ValueError("wrong checksum")
         arrays = unpack_arrays(_specs(length), block)
-    except (zlib.error, TransportError) as cause:
+    except (zlib.error, struct.error, TransportError) as cause:
         raise ValueError(str(cause)) from cause
-    return TokenTrace(**{name: arrays[name] for name in _FIELDS})
+    ids, mask, logprobs, versions = (arrays[name] for name in _FIELDS)
+    return TokenTrace(ids, mask, logprobs, versions, starts)
 
 
 _FIELDS = ("token_ids", "loss_mask", "generator_logprobs", "versions")

@@ -23,6 +23,7 @@ from spade_async.designer.skills import chosen_skills, domain_skills
 from spade_async.disk.room import is_full
 from spade_async.domain import load_domain
 from spade_async.engine.scripted_weights import write_model_folder
+from spade_async.engine.thinking_switch import check_thinking
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
 from spade_async.ledger.connection import network_type
@@ -120,6 +121,7 @@ def train(
     root = (run_dir or _default_folder(config)).absolute()
     if is_folder(config.model.path) and not config.is_scripted:
         check_model_folder(Path(config.model.path))
+    check_thinking(config, Path(config.model.path) if is_folder(config.model.path) else None)
     locked = run_folders.take(root, config, resume=resume)
     try:
         if resume and is_finished(locked.folder, config):
@@ -196,6 +198,7 @@ def _run(
     model_folder = _ready_model(config, folder, interrupts, display, meter, lifeline)
     if model_folder is None:
         return RunEnd("interrupted", "stopped before the first step; nothing to save")
+    check_thinking(config, model_folder)
     _check_room(config, folder.root, model_folder)
     make_weights_folder(config, folder.root)
     info["model_folder"] = str(model_folder)

@@ -156,6 +156,8 @@ class EpisodeResult(Message):
     jail: dict[str, Any]
     timing: dict[str, float] = field(default_factory=dict)
     """As in `DesignResult`."""
+    starts: list[int] = field(default_factory=list)
+    """Where each token sequence begins, see `TokenTrace.starts`; [] is one."""
     token_ids: NDArray[np.int32]
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]

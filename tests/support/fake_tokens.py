@@ -27,3 +27,9 @@ class FakeTokens:
 
     def decode(self, tokens: list[int]) -> str:
         return text(tokens)
+
+    def retells(self, reply_ids: object) -> bool:
+        return False
+
+    def encode_history(self, messages: list[ChatTurn]) -> list[int]:
+        raise AssertionError("nothing is told anew")

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 
+from spade_async.grpo.samples import whole_ids
 from spade_async.seeds import derive
 from spade_async.transport import messages as m
 from spade_async.types import NO_VERSION
@@ -128,7 +129,7 @@ class ScriptedLearner:
             step=batch.step,
             applied=True,
             metrics={"learner/loss": 0.1},
-            sample_ids=batch.sample_ids,
+            sample_ids=whole_ids(batch.sample_ids),
             checkpoint=f"c-{batch.branch}-{batch.step}" if batch.checkpoint else None,
             quarantine=None,
             location="w",

@@ -58,10 +58,11 @@ def make_chat_model(
     layers: int = 2,
     hidden: int = 32,
     context: int = 256,
+    tokenizer: Any = None,
     **config: Any,
 ) -> Path:
     """Save model and tokenizer as an ordinary Hugging Face folder; returns the folder."""
-    tokenizer = make_chat_tokenizer()
+    tokenizer = make_chat_tokenizer() if tokenizer is None else tokenizer
     config_class, model_class = KINDS[kind]
     model = model_class(
         config_class(
