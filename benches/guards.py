@@ -1,9 +1,10 @@
 """Which guard prevents what: nano self-play with all guards on, all off, and each one off alone.
 
-Real training of the nano model with the sizes and the learning rate of configs/nano_unguarded.toml;
-only the guards differ. Seeds go outermost: a bench that is stopped early has whole rounds. With
-``--keep FILE`` every run is written there as it ends, and one that is there is not made again.
-The figures of a run are of its newest designs and steps; what they mean is in docs/guards.md.
+Real training of the nano model, with a learning rate three times that of configs/nano.toml and with
+normalised advantages, so that self-play fails within a minute; only the guards differ. Seeds go
+outermost: a bench that is stopped early has whole rounds. With ``--keep FILE`` every run is written
+there as it ends, and one that is there is not made again. The figures of a run are of its newest
+designs and steps; what they mean is in docs/guards.md.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     **{f"no {name}": tuple(other for other in ON if other != name) for name in ON},
 }
 """By name, the guards that are on."""
+SIZES: dict[str, object] = {
+    "learner.lr": 3e-4,
+    "designer.group_size": 4,
+    "designer.groups_per_step": 5,
+    "agent.groups_per_step": 20,
+}
+"""Of every run: at the higher rate of nano_unguarded.toml no guard holds."""
 QUICK: dict[str, object] = {
     "agent.groups_per_step": 8,
     "designer.groups_per_step": 1,
@@ -122,7 +130,7 @@ def _spread(runs: list[dict[str, Any]], key: str, digits: int) -> str:
 def _one(name: str, seed: int, steps: int, quick: bool) -> dict[str, Any]:
     values: dict[str, object] = {"run.seed": seed, "train.steps": steps}
     values["eval.every"] = max(1, steps // 2)
-    values |= QUICK if quick else {}
+    values |= QUICK if quick else SIZES
     values |= dict(ON[guard] for guard in SETTINGS[name])
     with finished_run("nano_unguarded.toml", values, may_be_preferred=False) as ran:
         return {"setting": name, "seed": seed, "steps": steps, **_figures(ran)}

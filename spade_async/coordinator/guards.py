@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spade_async.config.guards import GuardsConfig
+from spade_async.config.schema import Config
 from spade_async.coordinator.alarm import Alarm, Change
 from spade_async.coordinator.forgetting import (
     ALL,
@@ -47,8 +48,12 @@ class Guards:
     Call `design` for each valid design, `step` once per learner step, `scored` per evaluation.
     """
 
-    def __init__(self, config: GuardsConfig) -> None:
+    def __init__(
+        self, config: GuardsConfig, off: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """`off`: by kind of alarm, the guards against it that this run has off (`guards_off`)."""
         self._config = config
+        self._off = off or {}
         self._window = VarietyWindow(config.window)
         self._start: Variety | None = None
         self._now: Variety | None = None
@@ -143,7 +148,9 @@ class Guards:
     def _told(self, change: Change | None, step: int, kind: str, text: str) -> list[Told]:
         if change is Change.RAISED:
             self._history.append({"kind": kind, "raised_step": step, "cleared_step": None})
-            return [Told(kind, f"step {step}: {text}")]
+            off = self._off.get(kind)
+            why = f"; off in this run: {', '.join(off)}" if off else ""
+            return [Told(kind, f"step {step}: {text}{why}")]
         if change is Change.CLEARED:
             raised = next(h for h in reversed(self._history) if h["kind"] == kind)
             raised["cleared_step"] = step
@@ -172,6 +179,22 @@ class Guards:
         for kind, alarm in self._alarms.items():
             alarm.restore(state["alarms"][kind])
         self._history = [dict(entry) for entry in state["history"]]
+
+
+def guards_off(config: Config) -> dict[str, list[str]]:
+    """By kind of alarm, the keys of the guards against it that are at their off value."""
+    guards: dict[str, dict[str, object]] = {
+        COLLAPSE: {
+            "designer.novelty_penalty": config.designer.novelty_penalty,
+            "designer.plays_per_skeleton": config.designer.plays_per_skeleton,
+        },
+        LEAK: {"regret.leak_discount": config.regret.leak_discount},
+        FORGETTING: {
+            "agent.pool_share": config.agent.pool_share,
+            "learner.kl_to_start": config.learner.kl_to_start,
+        },
+    }
+    return {kind: [key for key, on in keys.items() if not on] for kind, keys in guards.items()}
 
 
 def _fall_text(fall: Fall) -> str:

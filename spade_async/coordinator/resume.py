@@ -24,7 +24,7 @@ from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
-from spade_async.coordinator.guards import Guards
+from spade_async.coordinator.guards import Guards, guards_off
 from spade_async.coordinator.recall import recall_diversity
 from spade_async.coordinator.regroup import regroup, restore_schedule
 from spade_async.coordinator.schedule import Schedule
@@ -114,7 +114,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             limit=designer.plays_per_skeleton,
             window=designer.groups_per_step * designer.group_size,
         ),
-        guards=Guards(config.guards),
+        guards=Guards(config.guards, guards_off(config)),
         fruitless=Fruitless(
             {
                 Role.DESIGNER: (designer_bound + 1) * designer.groups_per_step,
