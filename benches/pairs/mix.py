@@ -80,6 +80,7 @@ def play(world: World, rule: EarlyClass, *, pay: bool = False) -> dict[str, Any]
     counts = {"right": 0, "right_full": 0, "agree": 0, "played": 0}
     by_class: dict[str, list[int]] = {kind: [0, 0] for kind in RegretClass}
     squares = [0.0, 0.0]
+    known: dict[tuple[tuple[float, float], ...], float] = {}  # order plays no part
     for i, truth in enumerate(truths):
         full = _class(sums[i, -1], rule.planned)
         played, found = rule.planned, full
@@ -97,9 +98,12 @@ def play(world: World, rule: EarlyClass, *, pay: bool = False) -> dict[str, Any]
         by_class[truth][1] += played
         if pay:
             regret = world.hinted[i] - world.plain[i]
-            seen = [(float(h), float(p)) for h, p in world.pairs[i]]
-            means = unbiased_means(seen[:played], rule)
-            squares[0] += (means.hinted - means.plain - regret) ** 2
+            seen = sorted((float(h), float(p)) for h, p in world.pairs[i, :played])
+            paid = known.get(tuple(seen))
+            if paid is None:
+                means = unbiased_means(seen, rule)
+                paid = known[tuple(seen)] = means.hinted - means.plain
+            squares[0] += (paid - regret) ** 2
             squares[1] += ((sums[i, -1, 0] - sums[i, -1, 1]) / rule.planned - regret) ** 2
     num = len(truths)
     result: dict[str, Any] = {

@@ -31,6 +31,13 @@ class RegretConfig(Section):
     early_error: Share = 0.05
     """Chance that the full count would give another class, up to which a class is certain; with 0
     no class is ever another one."""
+    negative: Literal["ignore", "no_hint", "learning_potential"] = "learning_potential"
+    """What is done for a skill whose regret is significantly negative, because hints mislead: tell
+    it only; play its environments without hints and pay by solve rate; or by learning potential."""
+    negative_alarm_every: float = Field(10_000.0, ge=10.0, le=1e12)
+    """Environments of a skill between two false alarms, on average at least."""
+    negative_recheck: int = Field(100, ge=1, le=1_000_000)
+    """Learner steps after which hints of such a skill are tried again."""
     leak_seeds: int = Field(4, ge=0, le=64)
     """Seeds on which the hint alone is tried as the answer; 0 measures nothing."""
     leak_discount: bool = True

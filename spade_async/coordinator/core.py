@@ -28,6 +28,7 @@ from spade_async.grounding.corpus import Corpus
 from spade_async.grounding.diversity import Diversity
 from spade_async.grounding.memory import Memory
 from spade_async.ledger import Ledger
+from spade_async.regret.negative import NegativeRegret
 from spade_async.telemetry.alerts import Alert, Alerts
 from spade_async.transport.messages import DesignTask, PlayTask
 from spade_async.types import RegretEstimate, Role
@@ -56,6 +57,7 @@ class Core:
     quota: SkeletonQuota
     fruitless: Fruitless
     guards: Guards
+    hints: NegativeRegret
     trackers: Trackers
     """Level of returns per skill."""
     pay_window: PayWindow = field(default_factory=PayWindow)
@@ -158,6 +160,7 @@ class Core:
             "skeletons": self.skeletons.state(),
             "quota": self.quota.state(),
             "guards": self.guards.state(),
+            "hints": self.hints.state(),
             "guards_forgetting": self.guards.forgetting.state(),
             "trackers": self.trackers.state(),
             "counters": dict(self.counters),

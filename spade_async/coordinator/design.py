@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 
+from spade_async.coordinator import hints
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import DESIGN, Task
 from spade_async.coordinator.prompts import design_prompts
@@ -62,6 +63,7 @@ class DesignLoop:
                     created_unix_s=steady_unix_s(),
                 )
             )
+            core.ledger.set_hint_rule(group.group_id, group.rule)
             core.ledger.add_prompts(group.group_id, design_prompts(core, group.document))
             for member in group.members:
                 self.send(group, member)
@@ -85,6 +87,7 @@ class DesignLoop:
                 DesignMember(index=i, task_id=f"{group_id}.{i}")
                 for i in range(config.designer.group_size)
             ],
+            rule=hints.rule_for(core, skill.name),
         )
 
     def send(self, group: DesignGroup, member: DesignMember) -> None:

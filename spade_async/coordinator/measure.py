@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from spade_async.config.regret import RegretConfig
+from spade_async.coordinator import hints
 from spade_async.coordinator.blocks import pairs_of, rule_of
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.state import PlayGroup
 from spade_async.ledger.regrets import RegretRow
 from spade_async.regret import Pay, estimate
-from spade_async.types import MissingRegret, RegretEstimate
+from spade_async.types import Arm, MissingRegret, RegretEstimate
 
 
 def pay_of(config: RegretConfig) -> Pay:
@@ -24,7 +25,11 @@ def pay_of(config: RegretConfig) -> Pay:
 
 def measure(core: Core, play: PlayGroup) -> RegretEstimate | MissingRegret:
     """Estimate the regret of an environment whose episodes are in, and note it in the ledger."""
-    config = core.config.regret
+    config, group = core.config.regret, play.parent
+    if Arm.WITH_HINT not in play.cells:
+        missing = MissingRegret(f"hints are off for the skill {group.skill if group else ''!r}")
+        note(core, play, missing)
+        return missing
     found = estimate(
         pairs_of(play),
         leak_share=play.environment.leak_share if config.leak_discount else 0.0,
@@ -35,6 +40,8 @@ def measure(core: Core, play: PlayGroup) -> RegretEstimate | MissingRegret:
     )
     core.ledger.set_estimate(play.environment.environment_id, found)
     note(core, play, found)
+    if group is not None and isinstance(found, RegretEstimate):
+        hints.measured(core, group.skill, found)
     return found
 
 

@@ -18,6 +18,7 @@ from statistics import fmean
 from spade_async.coordinator import blocks
 from spade_async.coordinator.compare import Comparison
 from spade_async.coordinator.core import Core
+from spade_async.coordinator.hints import NEEDS_HINTS, without_hints
 from spade_async.coordinator.state import (
     DesignGroup,
     DesignMember,
@@ -48,6 +49,9 @@ class Payer:
         self._delay = reward.delay
         self._bonus = 0.0 if self._is_reference else reward.variance_bonus
         self._variant = make(reward, config.run.compat)
+        # Without hints there is no regret to pay by.
+        needs_hints = reward.variant in NEEDS_HINTS
+        self._variants = without_hints(reward) if needs_hints else {}
         self._rule = PayRule(
             novelty_penalty=config.designer.novelty_penalty,
             invalid=None if self._is_reference else config.designer.invalid_reward,
@@ -169,7 +173,7 @@ class Payer:
             timed_out=standing.timed_out,
             repaired="turn" in member.repaired,
         )
-        raw = self._variant.raw(facts, self._core.trackers)
+        raw = self._variants.get(group.rule, self._variant).raw(facts, self._core.trackers)
         if self._bonus and raw.value is not None:
             bonus = self._bonus * (variance_bonus(facts.returns) or 0.0)
             raw = Raw(

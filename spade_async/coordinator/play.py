@@ -26,6 +26,7 @@ from spade_async.coordinator.state import (
 )
 from spade_async.environment.contract import environment_id, skeleton
 from spade_async.ledger import GroupRow, SampleRow
+from spade_async.ledger.hints import HINTS
 from spade_async.seeds import derive
 from spade_async.telemetry.clock import steady_unix_s
 from spade_async.transport.messages import EpisodeResult, PlayTask
@@ -341,7 +342,8 @@ def new_play_group(
     """A play group with empty cells; its seeds follow from the run seed and its id."""
     config = core.config
     count = config.agent.seeds_per_environment
-    arms = [Arm.NO_HINT] if kind != "play" else [Arm.NO_HINT, Arm.WITH_HINT]
+    has_hints = kind == "play" and (parent is None or parent.rule == HINTS)
+    arms = [Arm.NO_HINT, Arm.WITH_HINT] if has_hints else [Arm.NO_HINT]
     play = PlayGroup(
         group_id=group_id,
         number=number,

@@ -135,6 +135,7 @@ def _design_group(core: Core, row: GroupRow) -> DesignGroup:
         document=row.document,
         exemplars=json.loads(row.exemplars_json),
         birth=row.birth_ordinal,
+        rule=core.ledger.hint_rule(row.group_id),
         members=[DesignMember(index=i, task_id=f"{row.group_id}.{i}") for i in range(row.members)],
     )
     for sample in core.ledger.samples_of(row.group_id):

@@ -20,6 +20,7 @@ from typing import Any
 from spade_async.config.load import digest
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.coordinator import hints
 from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.dispatch import Dispatcher
@@ -115,6 +116,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             window=designer.groups_per_step * designer.group_size,
         ),
         guards=Guards(config.guards, guards_off(config)),
+        hints=hints.monitor(config),
         fruitless=Fruitless(
             {
                 Role.DESIGNER: (designer_bound + 1) * designer.groups_per_step,
@@ -134,6 +136,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         ("skeletons", core.skeletons),
         ("quota", core.quota),
         ("guards", core.guards),
+        ("hints", core.hints),
         ("guards_forgetting", core.guards.forgetting),
         ("trackers", core.trackers),
     ):

@@ -10,6 +10,7 @@ from spade_async.coordinator.measure import measure, note
 from spade_async.coordinator.payer import Payer
 from spade_async.coordinator.state import DesignGroup, DesignMember, PlayGroup
 from spade_async.designer.reward import Unplayed
+from spade_async.ledger.hints import HINTS
 from spade_async.types import (
     MissingRegret,
     Outcome,
@@ -62,7 +63,7 @@ class Scorer:
             core.window.estimate(found)
             core.memory.add(play.environment, found, core.step)
             core.newest.append((play, found))
-        else:
+        elif group.rule == HINTS:
             core.window.estimate(None)
         self.payer.resolve(group, member, found, play)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from spade_async.coordinator import blocks
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.state import DesignGroup, MemberState, Standing
+from spade_async.ledger.hints import HINTS
 from spade_async.types import Arm
 
 
@@ -38,7 +39,8 @@ def restore_standings(core: Core, group: DesignGroup) -> None:
         if child.state == "open":
             standing.running.add(child.group_id)
             continue
-        fixed = blocks.num_fixed(core.config, num_arms=2 if child.kind == "play" else 1)
+        has_hints = child.kind == "play" and group.rule == HINTS
+        fixed = blocks.num_fixed(core.config, num_arms=2 if has_hints else 1)
         came = [
             sample.episode_return
             for sample in core.ledger.samples_of(child.group_id)

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from spade_async.ledger.hints import HINTS
 from spade_async.types import Arm, Environment, RegretEstimate
 
 
@@ -83,6 +84,8 @@ class DesignGroup:
     exemplars: list[dict[str, Any]]
     birth: int
     members: list[DesignMember]
+    rule: str = HINTS
+    """How its environments are measured; see `hints.py`."""
     created_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -161,5 +164,6 @@ class PlayGroup:
         return self.is_decided and all(self.arm_is_in(arm) for arm in self.cells)
 
     def returns(self, arm: Arm) -> list[float | None]:
-        """[num seeds] returns of one arm in seed order; None where missing."""
-        return [None if c is None else c.episode_return for c in self.cells[arm]]
+        """[num seeds] returns of one arm in seed order; None where missing or not played."""
+        cells = self.cells.get(arm, [None] * len(self.seeds))
+        return [None if c is None else c.episode_return for c in cells]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spade_async.config.correction import supported_kl
+from spade_async.coordinator import hints
 from spade_async.coordinator.batch import Plan, PlannedRow
 from spade_async.coordinator.control import Control
 from spade_async.coordinator.core import Core
@@ -232,7 +233,7 @@ class StepLoop:
                 found[f"staleness/{role}_mean"] = mean(ages)
                 found[f"staleness/{role}_max"] = float(max(ages))
         found |= core.diversity.metrics() | core.corpus.metrics()
-        found |= core.guards.figures()
+        found |= core.guards.figures() | hints.figures(core)
         found["designer/skeletons_per_batch"] = self._num_skeletons(rows)
         found["tokens/cut_at_deadline"] = float(core.counters["tokens_cut_at_deadline"])
         found["tokens/discarded_for_age"] = float(core.counters["tokens_discarded_for_age"])

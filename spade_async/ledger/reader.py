@@ -12,6 +12,7 @@ from spade_async.ledger.checks import Checks
 from spade_async.ledger.connection import Connection, open_file
 from spade_async.ledger.environments import EnvironmentReads
 from spade_async.ledger.groups import GroupReads
+from spade_async.ledger.hints import HintReads
 from spade_async.ledger.history import HistoryReads
 from spade_async.ledger.looks import LookReads
 from spade_async.ledger.pays import PayReads
@@ -33,6 +34,7 @@ class LedgerReader(
     HistoryReads,
     TimingReads,
     RegretReads,
+    HintReads,
     PayReads,
     Checks,
 ):

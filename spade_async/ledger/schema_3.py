@@ -62,5 +62,21 @@ CREATE INDEX pays_group ON pays (group_id);
 """
 """Who waits for pay, and what it was for; see `ledger/pays.py`."""
 
-ADDED = (REGRETS, LOOKS, PROMPTS, PAYS)
+HINTS = """
+CREATE TABLE hint_changes (
+    number INTEGER PRIMARY KEY,
+    step INTEGER NOT NULL,
+    skill TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    regret REAL,
+    standard_error REAL,
+    num_environments INTEGER NOT NULL
+);
+
+-- Designer groups that are measured without hints.
+CREATE TABLE hint_rules (group_id TEXT PRIMARY KEY, rule TEXT NOT NULL) WITHOUT ROWID;
+"""
+"""Skills whose hints mislead; see `ledger/hints.py`."""
+
+ADDED = (REGRETS, LOOKS, PROMPTS, PAYS, HINTS)
 """All of it, in order."""

@@ -21,6 +21,7 @@ from spade_async.ledger.checks import Checks
 from spade_async.ledger.connection import Connection, create_file, open_file, warn_if_network
 from spade_async.ledger.environments import EnvironmentWrites
 from spade_async.ledger.groups import GroupWrites
+from spade_async.ledger.hints import HintWrites
 from spade_async.ledger.history import HistoryWrites
 from spade_async.ledger.pays import PayWrites
 from spade_async.ledger.prompts import PromptWrites
@@ -41,6 +42,7 @@ class Ledger(
     HistoryWrites,
     TimingWrites,
     RegretWrites,
+    HintWrites,
     PayWrites,
     Checks,
 ):

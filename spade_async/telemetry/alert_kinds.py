@@ -120,5 +120,11 @@ KINDS: dict[str, AlertKind] = {
     "guard_cleared": AlertKind(
         "What one of the three alarms above told is over: the figure is back within its limit.", ""
     ),
+    "negative_regret": AlertKind(
+        "Hints of a skill make the agent worse: its regret is significantly negative. "
+        "`regret.negative` says what is done.",
+        "nothing needs to be done; see docs/regret.md, and how hints of that skill read",
+    ),
+    "hints_again": AlertKind("Hints of such a skill are tried again.", ""),
     "other": AlertKind("Anything else.", ""),
 }

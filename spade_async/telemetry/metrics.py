@@ -29,6 +29,16 @@ METRICS: dict[str, Metric] = {
     "regret/lower_bound": _m(
         "return", "Mean lower bound of an environment's regret at regret.confidence."
     ),
+    "hints/<skill>/regret": _m(
+        "return", "Running regret of a skill: mean over its newest 64 environments."
+    ),
+    "hints/<skill>/standard_error": _m("return", "Standard error of that mean."),
+    "hints/<skill>/evidence": _m(
+        "share", "Evidence that hints of the skill mislead, as part of what raises the alarm."
+    ),
+    "hints/<skill>/on": _m(
+        "share", "1 while the skill is measured with hints, 0 while they are off."
+    ),
     "regret/frontier_share": _m(
         "share", "Environments that are neither mastered nor out of reach."
     ),
