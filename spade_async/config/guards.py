@@ -34,7 +34,7 @@ class GuardsConfig(Section):
     """A larger mean share of seeds on which the hint alone is the answer is told ..."""
     leak_rise: Share = 0.15
     """... when it is also this much more than at the start."""
-    forgetting_drop: Share = 0.1
+    forgetting_drop: Share = 0.05
     """A held-out accuracy that fell by more than this since the first or the best evaluation is
     told ..."""
     forgetting_errors: float = Field(3.0, ge=0.0, le=100.0)
