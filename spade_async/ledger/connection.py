@@ -35,7 +35,8 @@ def ledger_errors(path: Path, what: str) -> Iterator[None]:
         raise LedgerError(
             f"ledger {path}: {what}: {cause}; check free space and permissions of its folder"
         ) from cause
-    except sqlite3.DatabaseError as cause:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as cause:
+        # Of a damaged file even the text of an error may be no text.
         raise LedgerError(
             f"ledger {path}: {what}: {cause}; restore it from a copy or start a new run folder"
         ) from cause

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spade_async.config.run_folder import RunFolder
-from spade_async.errors import ConfigError
+from spade_async.errors import ConfigError, LedgerError
 from spade_async.ledger import LedgerReader
 from spade_async.supervisor.folder import read_info
 
@@ -67,7 +67,15 @@ def opened(run_dir: Path) -> Iterator[ViewedRun]:
     folder = RunFolder(run_dir)
     config = read_config(run_dir)
     with LedgerReader.open(folder.ledger) as ledger:
-        yield ViewedRun(folder, config, read_info(folder), ledger)
+        try:
+            yield ViewedRun(folder, config, read_info(folder), ledger)
+        except (ValueError, LookupError, TypeError) as cause:
+            # What SQLite's own pages do not guard: a changed byte inside a value.
+            raise LedgerError(
+                f"ledger {folder.ledger} holds a value that cannot be read "
+                f"({type(cause).__name__}: {cause}): it is damaged, or this is a fault of ours; "
+                "--debug shows where"
+            ) from cause
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_a_pool_that_cannot_be_finished_leaves_nothing(maker, tmp_path, monkeypa
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pool, "_write_durably", full)
+    monkeypatch.setattr(pool, "_write", full)
     with pytest.raises(RunFolderError, match="No space left on device; choose another --out"):
         exported(run, tmp_path / "pool", replaces=True)
     assert (tmp_path / "pool" / "pool.json").read_bytes() == before

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import re
 import sqlite3
 from pathlib import Path
@@ -174,3 +175,22 @@ def test_what_is_no_run_or_damaged_is_one_clear_line(maker, tmp_path):
     ledger.write_bytes(b"x" * 100_000)
     with pytest.raises(LedgerError, match="restore it from a copy"):
         printed(run, "best")
+
+
+def test_a_changed_byte_anywhere_is_a_clear_line_or_does_not_matter(maker):
+    maker.environment([HINT_HELPS, BOTH_WIN])
+    run = maker.close()
+    whole = (run / "ledger.sqlite").read_bytes()
+    rng = random.Random(5)
+    told = 0
+    for _ in range(40):
+        damaged = bytearray(whole)
+        for _ in range(rng.choice((1, 30, 300))):
+            damaged[rng.randrange(100, len(whole))] = rng.randrange(256)
+        (run / "ledger.sqlite").write_bytes(damaged)
+        try:
+            printed(run, "best")
+        except (LedgerError, RunFolderError) as error:
+            told += 1
+            assert str(error).count("\n") == 0
+    assert told > 5
