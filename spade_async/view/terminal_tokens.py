@@ -70,6 +70,8 @@ def _flow(view: TokenView, marks: dict[str, str], has_colour: bool) -> Text:
             if index == skip.start:
                 text.append(f" … {len(skip)} tokens left out … ", style="bold")
             continue
+        if index and index in view.starts:
+            text.append(f"\n--- sequence {view.starts.index(index) + 1} ---\n", style="bold")
         if not has_colour and row.version != before:
             text.append(f"[{marks.get(row.version or '', '-')}]")
         before = row.version

@@ -55,6 +55,8 @@ class TokenView:
     """Why there are no tokens; None when there are."""
     no_weights: str | None
     """Why the learner's side is missing; None when it is here."""
+    starts: tuple[int, ...] = ()
+    """Where each token sequence begins when there are several (a turn with a prompt of its own)."""
 
     @property
     def versions(self) -> list[str]:
@@ -68,6 +70,7 @@ class TokenView:
             "missing": self.missing,
             "no_weights": self.no_weights,
             "versions_used": self.versions,
+            "starts": list(self.starts),
             "token_ids": [row.token_id for row in self.rows],
             "texts": [row.text for row in self.rows],
             "sampled": [row.is_sampled for row in self.rows],
@@ -148,6 +151,7 @@ def view(run: ViewedRun, texts: Texts, sample_id: str) -> TokenView:
         tuple(_rows(trace, texts.of(trace.token_ids.tolist()), learned)),
         None,
         NO_WEIGHTS if learned is None else None,
+        trace.starts,
     )
 
 
