@@ -251,6 +251,37 @@ def simulate(
 
 
 @app.command()
+def prompt(
+    config: ConfigFile,
+    set_: Sets = None,
+    route: Annotated[
+        str,
+        typer.Option(
+            help="designer (as designer.prompt says), single_turn, multi_turn, corpus, repair, "
+            "hint, agent, agent_with_hint, later_turn, validator or judge."
+        ),
+    ] = "designer",
+    skill: Annotated[str | None, typer.Option(help="Default: first of designer.skills.")] = None,
+    document: Annotated[str, typer.Option(help="A text file, or the text itself.")] = "",
+    program: Annotated[
+        Path | None, typer.Option(help="Program for hint, validator and judge.")
+    ] = None,
+    thinking: Annotated[
+        bool | None,
+        typer.Option("--thinking/--no-thinking", help="Default: as the configuration says."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Show one prompt: its messages and, with the model's tokenizer, the exact text and tokens."""
+    from spade_async.commands import prompt as command
+
+    options = command.Options(
+        route=route, skill=skill, document=document, program=program, thinking=thinking
+    )
+    command.prompt(config, set_ or [], options, as_json=json_output, console=Console())
+
+
+@app.command()
 def replay(
     run: Run,
     batch: Annotated[

@@ -51,6 +51,8 @@ class DesignRequest:
     """`agent.max_turns`: actions after which an episode ends."""
     hint_mode: str = "environment"
     """`designer.hint`: "environment" asks for a hint() in the program."""
+    compat: str = "off"
+    """`run.compat`: "reference" shows documents and earlier games by the reference's rules."""
 
 
 class Domain(Protocol):

@@ -14,7 +14,8 @@ def design_prompts(core: Core, document: str) -> dict[str, str]:
     config = core.config.designer
     versions = _versions(core)
     # A domain of one prompt names it after the role, one of many after the route.
-    route = route_of(config.prompt, document, core.config.agent.max_turns)
+    whole = core.config
+    route = route_of(config.prompt, document, whole.agent.max_turns, whole.run.compat)
     found = {"designer": versions.get(route) or versions.get("designer")}
     if config.hint == "self":
         found["hint"] = versions.get("hint")

@@ -9,7 +9,7 @@ document is wrapped in tags, because its text may itself look like instructions.
 from __future__ import annotations
 
 from spade_async.designer.prompt_example import MIN_TURNS, example
-from spade_async.designer.prompt_memory import memory_block
+from spade_async.designer.prompt_memory import memory_block, reference_block
 from spade_async.designer.prompt_rules import LAST_CHECK, MIN_STEPS, program_rules, skeleton
 from spade_async.domain import ChatTurn, DesignRequest
 
@@ -84,19 +84,27 @@ a small world with a state.
 _BODIES = {"single_turn": _SINGLE, "multi_turn": _MULTI, "corpus": _CORPUS}
 
 
-def route_of(configured: str, document: str, max_turns: int) -> str:
+def route_of(configured: str, document: str, max_turns: int, compat: str = "off") -> str:
     """The route that `designer.prompt` means: "auto" is by what there is to build on.
 
     Args:
         configured: "auto" or a route.
         document: text of the document, maybe empty.
         max_turns: `agent.max_turns`; a game of decisions needs more than one.
+        compat: with "reference" a document always means "corpus", whatever is configured (4.1).
     """
+    if compat == "reference" and document.strip():
+        return "corpus"
     if configured != "auto":
         return configured
     if max_turns == 1:
         return "single_turn"
     return "corpus" if document.strip() else "multi_turn"
+
+
+def request_route(request: DesignRequest) -> str:
+    """The route of a request."""
+    return route_of(request.route, request.document, request.max_turns, request.compat)
 
 
 def design_prompt(request: DesignRequest) -> list[ChatTurn]:
@@ -105,7 +113,7 @@ def design_prompt(request: DesignRequest) -> list[ChatTurn]:
     Raises:
         ValueError: no such route.
     """
-    route = route_of(request.route, request.document, request.max_turns)
+    route = request_route(request)
     if route not in _BODIES:
         raise ValueError(f"designer.prompt={route!r}: expected one of auto, {', '.join(ROUTES)}")
     turns, with_hint = request.max_turns, request.hint_mode == "environment"
@@ -132,7 +140,8 @@ def design_prompt(request: DesignRequest) -> list[ChatTurn]:
             "A complete game in this form, to show how one is written. Do not write a variant of "
             f"it.\n```python\n{shown}\n```"
         )
-    parts += memory_block(request.exemplars)
+    block = reference_block if request.compat == "reference" else memory_block
+    parts += block(request.exemplars)
     parts.append(LAST_CHECK)
     return [ChatTurn("system", DESIGNER_SYSTEM), ChatTurn("user", "\n\n".join(parts))]
 

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from spade_async.environment.contract import environment_id
+
 MAX_INSPIRING_CHARS = 16_000
 """Longest program that is shown whole; an ordinary one of 320 lines fits."""
 MAX_AVOIDED_CHARS = 2_000
 """Of a game to avoid the beginning is enough."""
+REFERENCE_CHARS = 2_000
+"""Where the reference cuts a program."""
 _MAX_REASON_CHARS = 300
 
 
@@ -41,6 +45,27 @@ def memory_block(items: Iterable[dict[str, Any]]) -> list[str]:
             "These earlier games are of no use for the reason given. Write nothing that resembles "
             f"them.\n\n{shown}"
         )
+    return blocks
+
+
+def reference_block(items: Iterable[dict[str, Any]]) -> list[str]:
+    """As `memory_block`, by the reference's rules (4.7), for `run.compat = "reference"`.
+
+    Programs are cut at 2,000 characters wherever that is. Of games to avoid the first alone is
+    named, by what was wrong and by its file's stem (here the id), without its code.
+    """
+    shown = [dict(item) for item in items]
+    inspiring = [item for item in shown if item.get("kind") != "avoid"]
+    avoided = [item for item in shown if item.get("kind") == "avoid"][:1]
+    for item in inspiring:
+        item["source"] = str(item.get("source", ""))[:REFERENCE_CHARS]
+    blocks = memory_block(inspiring)
+    for item in avoided:
+        solved = item.get("mean_no_hint")
+        verdict = "too easy" if isinstance(solved, int | float) and solved > 0.5 else "too hard"
+        rate = f", win rate {solved:.2f}" if isinstance(solved, int | float) else ""
+        stem = environment_id(str(item.get("source", "")))
+        blocks.append(f"Avoid games like this one: {verdict}{rate} ({stem}).")
     return blocks
 
 

@@ -47,6 +47,7 @@ def design_request(config: Config, domain: Domain, task: DesignTask) -> DesignRe
         route=config.designer.prompt,
         max_turns=config.agent.max_turns,
         hint_mode=config.designer.hint,
+        compat=config.run.compat,
     )
 
 

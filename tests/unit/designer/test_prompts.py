@@ -9,7 +9,12 @@ import pytest
 from spade_async.designer import games, parse
 from spade_async.designer.prompt import PROMPT_VERSIONS, ROUTES, design_prompt, route_of
 from spade_async.designer.prompt_example import MIN_TURNS, example
-from spade_async.designer.prompt_memory import MAX_INSPIRING_CHARS, memory_block
+from spade_async.designer.prompt_memory import (
+    MAX_INSPIRING_CHARS,
+    REFERENCE_CHARS,
+    memory_block,
+    reference_block,
+)
 from spade_async.domain import DesignRequest
 from tests.support.golden_prompts import AVOIDED, FOLDER, INSPIRING, request, stored, written
 
@@ -120,3 +125,17 @@ def test_the_example_is_a_program() -> None:
 def test_a_plain_call_of_the_domain_gives_the_same_prompt() -> None:
     wanted = design_prompt(DesignRequest(skill="s", document="d"))
     assert games.designer_messages(skill="s", document="d", exemplars=[]) == wanted
+
+
+def test_the_reference_s_rules_are_there_for_who_compares() -> None:
+    long = "\n".join(f"x{i} = {i}" for i in range(1000))
+    inspired, avoided = reference_block([INSPIRING | {"source": long}, AVOIDED, AVOIDED])
+    assert long[:REFERENCE_CHARS].rstrip() in inspired
+    assert long[: REFERENCE_CHARS + 2] not in inspired
+    assert "too easy, win rate 1.00" in avoided
+    assert "class EasyEnv" not in avoided
+    asked = request("multi_turn", document="heaps", exemplars=(AVOIDED,), compat="reference")
+    text = design_prompt(asked)[1].content
+    assert "built on the document" in text  # a document decides the route there (4.1)
+    assert "class EasyEnv" not in text
+    assert "class EasyEnv" in design_prompt(request("multi_turn", exemplars=(AVOIDED,)))[1].content

@@ -1,0 +1,118 @@
+"""`spade-async prompt`: what a model is asked, exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from spade_async import cli
+from spade_async.commands.prompt import ALL_ROUTES
+from spade_async.designer.prompt import PROMPT_VERSIONS
+from spade_async.errors import ConfigError, PromptTooLong
+from tests.support import qwen_like
+from tests.support.tiny_chat_model import make_chat_model
+
+RUNNER = CliRunner()
+NANO = str(Path(__file__).parents[3] / "configs" / "nano.toml")
+GAMES = (
+    "--set",
+    "domain.hook=spade_async.designer.games",
+    "--set",
+    "model.max_context_tokens=9000",
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(qwen_like.make_qwen_like_model(tmp_path_factory.mktemp("qwen")))
+
+
+def ask(*arguments: str, config: str = NANO) -> dict[str, Any]:
+    answer = RUNNER.invoke(cli.app, ["prompt", config, "--json", *arguments])
+    if answer.exception is not None:
+        raise answer.exception
+    found: dict[str, Any] = json.loads(answer.output)
+    return found
+
+
+@pytest.mark.parametrize("route", ALL_ROUTES)
+def test_every_route_is_shown_with_its_exact_text_and_tokens(model: str, route: str) -> None:
+    found = ask("--route", route, *GAMES, "--set", f"model.path={model}")
+    assert found["version"] in PROMPT_VERSIONS.values()
+    assert found["note"] is None
+    ids = qwen_like.make_bpe_tokenizer()(found["text"], add_special_tokens=False)["input_ids"]
+    assert found["tokens"] == len(ids)
+    for message in found["messages"]:
+        assert f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>" in found["text"]
+    is_brief = route in ("hint", "validator", "judge")
+    end = "<think>\n\n</think>\n\n" if is_brief else "<|im_start|>assistant\n"
+    assert found["text"].endswith(end)
+
+
+def test_skill_and_document_are_those_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "heaps.txt"
+    file.write_text("A heap keeps the smallest item at its root.")
+    for document in (str(file), file.read_text()):
+        found = ask("--skill", "memory_recall", "--document", document, *GAMES)
+        assert found["route"] == "single_turn"  # nano has agent.max_turns=1
+        user = found["messages"][1]["content"]
+        assert "trains this skill: Memory Recall: keeping" in user
+        assert "<document>\nA heap keeps the smallest" in user
+        assert (found["text"], found["tokens"]) == (None, None)
+        assert "--set model.path=FOLDER" in found["note"]
+    found = ask("--document", str(file), *GAMES, "--set", "agent.max_turns=8")
+    assert (found["route"], found["version"]) == ("corpus", PROMPT_VERSIONS["corpus"])
+
+
+def test_thinking_is_switched_for_the_role_of_the_route(model: str) -> None:
+    for route in ("designer", "agent"):
+        ends = {}
+        for flag in ("--thinking", "--no-thinking"):
+            found = ask("--route", route, flag, *GAMES, "--set", f"model.path={model}")
+            ends[flag] = found["text"].rsplit("assistant\n", 1)[1]
+        assert ends == {"--thinking": "", "--no-thinking": "<think>\n\n</think>\n\n"}
+    found = ask("--route", "agent", *GAMES, "--set", f"model.path={model}",
+                "--set", "agent.thinking=false")  # fmt: skip
+    assert found["text"].endswith("</think>\n\n")
+
+
+def test_the_prompt_of_a_domain_of_its_own_is_shown(tmp_path: Path) -> None:
+    found = ask("--document", "heap queue")
+    assert found["version"] == "nano/1"
+    assert [m["role"] for m in found["messages"]] == ["designer"]
+
+
+def test_what_was_cut_so_that_it_fits_is_said(model: str) -> None:
+    whole = ask(*GAMES, "--set", f"model.path={model}", "--document", "heap " * 300)
+    room = whole["tokens"] + 80 - 100
+    answer = RUNNER.invoke(
+        cli.app,
+        ["prompt", NANO, *GAMES, "--set", f"model.path={model}", "--document", "heap " * 300,
+         "--set", f"model.max_context_tokens={room}"],
+    )  # fmt: skip
+    assert answer.exit_code == 0
+    assert "document_words_cut" in answer.output
+    assert f"of {room} tokens" in answer.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        (("--route", "haiku"), ConfigError, "--route haiku: expected one of designer"),
+        (("--skill", "Memory_Recal"), ConfigError, "did you mean 'Memory Recall'"),
+        (("--route", "hint", "--program", "/none.py"), ConfigError, "/none.py cannot be read"),
+        (("--thinking",), ConfigError, "designer.thinking=true, but the chat template of"),
+        (("--set", "model.max_context_tokens=300"), PromptTooLong, "model.max_context_tokens=300"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], kind: type[Exception], words: str
+) -> None:
+    plain = make_chat_model(tmp_path)
+    with pytest.raises(kind) as caught:
+        ask(*GAMES, "--set", f"model.path={plain}", *arguments)
+    assert words in str(caught.value)
