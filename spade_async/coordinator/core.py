@@ -153,10 +153,11 @@ class Core:
     def save_state(self) -> None:
         """Write what is not in tables of its own; call at the end of every transaction.
 
-        All of it is small. The memory is not here: it is rebuilt from the environments' estimates.
+        All of it is small. The memory's entries are in a table.
         """
         state: dict[str, Any] = {
             "corpus": self.corpus.state(),
+            "memory": self.memory.state(),
             "skeletons": self.skeletons.state(),
             "quota": self.quota.state(),
             "guards": self.guards.state(),

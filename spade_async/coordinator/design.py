@@ -18,6 +18,7 @@ from spade_async.coordinator.state import DesignGroup, DesignMember, MemberState
 from spade_async.designer.skills import Rotation, chosen_skills, domain_skills
 from spade_async.environment.contract import environment_id, skeleton
 from spade_async.grounding.diversity import Design
+from spade_async.grounding.signature import SLOTS, Signature
 from spade_async.ledger import GroupRow, SampleRow
 from spade_async.seeds import derive
 from spade_async.telemetry.clock import steady_unix_s
@@ -80,7 +81,9 @@ class DesignLoop:
             document_id=document.document_id,
             document=document.text,
             exemplars=core.memory.exemplars(
-                config.grounding.num_exemplars, derive(config.run.seed, "exemplars", group_id)
+                config.grounding.num_exemplars,
+                derive(config.run.seed, "exemplars", group_id),
+                skill.name,
             ),
             birth=core.schedule.admit_design(group_id),
             members=[
@@ -148,7 +151,7 @@ class DesignLoop:
         member.environment = environment
         member.skeleton_share = core.skeletons.share(environment.skeleton)
         core.skeletons.add(environment.skeleton)
-        core.diversity.add(Design(member.sample_id, environment.skeleton))
+        core.diversity.add(Design(member.sample_id, environment.skeleton, _signature(result)))
         core.window.repeated(member.skeleton_share)
         core.guards.design(environment.skeleton, dict(environment.labels), leak_share)
         if core.quota.admit(environment.skeleton):
@@ -227,6 +230,8 @@ class DesignLoop:
         )
         if environment is not None and rejection is None:
             core.ledger.add_environment(environment, group.group_id, member.sample_id, core.step)
+            if (signature := _signature(result)) is not None:
+                core.ledger.add_signature(environment.environment_id, signature)
 
 
 def _rejection(result: DesignResult) -> Rejection | None:
@@ -238,6 +243,10 @@ def _rejection(result: DesignResult) -> Rejection | None:
         reason=str(result.rejection["reason"])[:500],
         outcome=None if outcome is None else Outcome(outcome),
     )
+
+
+def _signature(result: DesignResult) -> Signature | None:
+    return result.signature if len(result.signature) == SLOTS else None
 
 
 def _outcome(rejection: Rejection | None) -> str:

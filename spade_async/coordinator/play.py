@@ -76,12 +76,11 @@ class PlayLoop:
     def _pool_environment(self, number: int) -> Environment | None:
         core = self._core
         seed = derive(core.config.run.seed, "pool", number)
-        replay = core.memory.replay_candidates()
-        if replay and number % MEMORY_EVERY == 0:
-            return replay[seed % len(replay)]
+        if number % MEMORY_EVERY == 0 and (found := core.memory.replay(seed)) is not None:
+            return found
         source = next(core.domain.seed_environments(seed), None)
         if source is None:
-            return replay[seed % len(replay)] if replay else None
+            return core.memory.replay(seed)
         return Environment(
             environment_id=environment_id(source),
             source=source,

@@ -26,7 +26,7 @@ from spade_async.coordinator.core import Core
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.coordinator.fruitless import Fruitless
 from spade_async.coordinator.guards import Guards, guards_off
-from spade_async.coordinator.recall import recall_diversity
+from spade_async.coordinator.recall import open_memory, recall_diversity, recall_memory
 from spade_async.coordinator.regroup import regroup, restore_schedule
 from spade_async.coordinator.schedule import Schedule
 from spade_async.coordinator.versions import VersionBook
@@ -37,11 +37,10 @@ from spade_async.domain import load_domain
 from spade_async.errors import RunFolderError
 from spade_async.grounding.corpus import open_corpus
 from spade_async.grounding.diversity import Diversity
-from spade_async.grounding.memory import Memory
 from spade_async.ledger import BatchRow, Ledger, VersionRow
 from spade_async.telemetry.alerts import Alerts
 from spade_async.transport.hub import Hub
-from spade_async.types import PolicyVersion, RegretClass, RegretEstimate, Role
+from spade_async.types import PolicyVersion, Role
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             is_reference=config.run.compat == "reference",
         ),
         alerts=Alerts(folder.alerts, command=config.run.alert_command),
-        memory=Memory(config.grounding.memory_capacity),
+        memory=open_memory(config, ledger),
         diversity=Diversity(config.grounding.diversity_window, config.run.seed),
         skeletons=SkeletonWindow(designer.novelty_window),
         trackers=Trackers(
@@ -133,6 +132,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
     batches = undo(core, learner)
     for key, part in (
         ("corpus", core.corpus),
+        ("memory", core.memory),
         ("skeletons", core.skeletons),
         ("quota", core.quota),
         ("guards", core.guards),
@@ -143,7 +143,7 @@ def _resume(core: Core, learner: dict[str, Any], versions: list[VersionRow]) -> 
         state = ledger.get_state(key)
         if state is not None:
             part.restore(state)
-    remember(core)
+    recall_memory(core)
     recall_diversity(core)
     core.counters = Counter(ledger.get_state("counters") or {})
     core.counters["resumes"] += 1
@@ -204,17 +204,6 @@ def replays(core: Core, batches: list[BatchRow]) -> list[Plan]:
         if not plan.rows and plan.replays is not None:
             core.ledger.abandon_replay(plan.replays)
     return [plan for plan in plans if plan.rows]
-
-
-def remember(core: Core) -> None:
-    """Refill the memory from the newest estimates, oldest first."""
-    rows = core.ledger.environments(
-        2 * core.config.grounding.memory_capacity, origin="designer", with_estimate=True
-    )
-    for row in reversed(rows):
-        fields = dict(row.estimate or {})
-        fields["regret_class"] = RegretClass(fields["regret_class"])
-        core.memory.add(row.environment, RegretEstimate(**fields), row.created_step)
 
 
 def _checkpoint(core: Core, versions: list[VersionRow]) -> VersionRow:

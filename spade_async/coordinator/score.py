@@ -8,6 +8,7 @@ from __future__ import annotations
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.measure import measure, note
 from spade_async.coordinator.payer import Payer
+from spade_async.coordinator.recall import remember
 from spade_async.coordinator.state import DesignGroup, DesignMember, PlayGroup
 from spade_async.designer.reward import Unplayed
 from spade_async.ledger.hints import HINTS
@@ -61,7 +62,7 @@ class Scorer:
         if isinstance(found, RegretEstimate):
             member.estimate = found
             core.window.estimate(found)
-            core.memory.add(play.environment, found, core.step)
+            remember(core, play, found, group.skill)
             core.newest.append((play, found))
         elif group.rule == HINTS:
             core.window.estimate(None)

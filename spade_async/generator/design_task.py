@@ -15,12 +15,14 @@ from spade_async.designer.hint import clean_hint, leak_share
 from spade_async.engine.leases import one_version
 from spade_async.engine.protocol import Sampling
 from spade_async.environment.session import JailUse
+from spade_async.environment.shape import shape_features
 from spade_async.environment.text import one_line
 from spade_async.environment.validate import validate
 from spade_async.errors import PromptTooLong, SpadeError
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.design_prompt import design_request, fit
 from spade_async.generator.meter import EngineMeter
+from spade_async.grounding.signature import Signature, minhash
 from spade_async.seeds import derive
 from spade_async.transport.messages import DesignResult, DesignTask
 from spade_async.types import Rejection, Stage, TokenTrace
@@ -49,6 +51,7 @@ class _Draft:
     use: JailUse = field(default_factory=JailUse)
     timing: dict[str, float] = field(default_factory=dict)
     prompt: dict[str, Any] = field(default_factory=dict)
+    signature: Signature = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResult:
@@ -79,6 +82,7 @@ async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResul
         jail=draft.use.as_message(),
         timing=draft.timing,
         prompt=draft.prompt,
+        signature=draft.signature,
         token_ids=draft.trace.token_ids,
         loss_mask=draft.trace.loss_mask,
         generator_logprobs=draft.trace.generator_logprobs,
@@ -92,6 +96,10 @@ async def _design(context: GeneratorContext, task: DesignTask, draft: _Draft) ->
     metered = dataclasses.replace(context.player, engine=meter.as_engine())
     try:
         await _write(dataclasses.replace(context, player=metered), task, draft)
+        if draft.source and draft.rejection is None:
+            features = await shape_features(context.player.pool, draft.source, draft.use)
+            if features is not None:
+                draft.signature = minhash(features)
     except asyncio.CancelledError:
         context.counters.cut_tokens[task.task_id] += meter.num_tokens
         raise

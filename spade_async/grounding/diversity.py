@@ -14,10 +14,12 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spade_async.grounding.signature import Signature
 from spade_async.seeds import derive
 
 RUN_SAMPLE = 64
@@ -30,8 +32,11 @@ class Design:
 
     sample_id: str
     skeleton: str
-    signature: NDArray[np.uint32] | None = None
+    signature: Signature | None = None
     """MinHash of its AST features; None when they are not known."""
+
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class Diversity:
@@ -59,7 +64,10 @@ class Diversity:
         """Count one valid design."""
         self._recent.append(design)
         self._count(design.skeleton, 1)
-        if design.signature is not None and self.is_sampled(design.sample_id):
+        is_wanted = len(self._sample) < RUN_SAMPLE or (
+            -self._priority(design.sample_id) > self._sample[0][0]
+        )
+        if design.signature is not None and is_wanted:
             entry = (-self._priority(design.sample_id), design.sample_id, design)
             if len(self._sample) < RUN_SAMPLE:
                 heapq.heappush(self._sample, entry)
@@ -67,10 +75,12 @@ class Diversity:
                 heapq.heapreplace(self._sample, entry)
             self._is_stale = True
 
-    def is_sampled(self, sample_id: str) -> bool:
-        """Whether this design would come into the run's sample."""
-        full = len(self._sample) == RUN_SAMPLE
-        return not full or -self._priority(sample_id) > self._sample[0][0]
+    def sample_of(self, designs: Iterable[Row]) -> list[Row]:
+        """Of all designs of a run those that may be in its sample; their first item is their id.
+
+        Twice the sample, as some may have no signature.
+        """
+        return heapq.nsmallest(2 * RUN_SAMPLE, designs, key=lambda row: self._priority(row[0]))
 
     def restore(
         self, counts: Mapping[str, int], recent: Iterable[Design], sampled: Iterable[Design]
@@ -131,7 +141,7 @@ def entropy(counts: Iterable[int]) -> float:
     return max(0.0, -sum(c / total * math.log(c / total) for c in items)) if total else 0.0
 
 
-def vendi(signatures_NK: NDArray[np.uint32]) -> float:
+def vendi(signatures_NK: NDArray[np.int32]) -> float:
     """Effective number of distinct programs among N, in [1, N].
 
     Args:

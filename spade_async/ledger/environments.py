@@ -62,14 +62,14 @@ class EnvironmentReads:
         )
         return {row[0]: row[1] for row in rows}
 
-    def last_designs(self, limit: int) -> list[tuple[str, str]]:
-        """(sample id, skeleton) of the last valid designs, oldest first."""
+    def last_designs(self, limit: int | None = None) -> list[tuple[str, str, str]]:
+        """(sample id, skeleton, environment id) of the last valid designs, or all; oldest first."""
         rows = self._db.rows(
-            "SELECT d.sample_id, e.skeleton FROM designs d JOIN environments e"
+            "SELECT d.sample_id, e.skeleton, environment_id FROM designs d JOIN environments e"
             " USING (environment_id) ORDER BY d.rowid DESC LIMIT ?",
-            (limit,),
+            (-1 if limit is None else limit,),
         )
-        return [(row[0], row[1]) for row in reversed(rows)]
+        return [tuple(row) for row in reversed(rows)]
 
 
 class EnvironmentWrites(EnvironmentReads):

@@ -10,11 +10,11 @@ from typing import Any, Self
 from spade_async.ledger.batches import BatchReads
 from spade_async.ledger.checks import Checks
 from spade_async.ledger.connection import Connection, open_file
-from spade_async.ledger.environments import EnvironmentReads
 from spade_async.ledger.groups import GroupReads
 from spade_async.ledger.hints import HintReads
 from spade_async.ledger.history import HistoryReads
 from spade_async.ledger.looks import LookReads
+from spade_async.ledger.memory import MemoryReads
 from spade_async.ledger.pays import PayReads
 from spade_async.ledger.prompts import PromptReads
 from spade_async.ledger.regrets import RegretReads
@@ -27,7 +27,7 @@ class LedgerReader(
     VersionReads,
     GroupReads,
     PromptReads,
-    EnvironmentReads,
+    MemoryReads,
     SampleReads,
     LookReads,
     BatchReads,

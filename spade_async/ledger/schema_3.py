@@ -78,5 +78,37 @@ CREATE TABLE hint_rules (group_id TEXT PRIMARY KEY, rule TEXT NOT NULL) WITHOUT 
 """
 """Skills whose hints mislead; see `ledger/hints.py`."""
 
-ADDED = (REGRETS, LOOKS, PROMPTS, PAYS, HINTS)
+MEMORY = """
+-- MinHash signatures of AST features: int32, little-endian.
+CREATE TABLE shapes (environment_id TEXT PRIMARY KEY, block BLOB NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE memory (
+    number INTEGER PRIMARY KEY,
+    environment_id TEXT NOT NULL,
+    skeleton TEXT NOT NULL,
+    skill TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    rank REAL NOT NULL,
+    step INTEGER NOT NULL,
+    regret REAL NOT NULL,
+    mean_no_hint REAL NOT NULL,
+    mean_with_hint REAL NOT NULL,
+    win_rate REAL NOT NULL,
+    num_alike INTEGER NOT NULL,
+    signature BLOB
+);
+CREATE INDEX memory_environment ON memory (environment_id);
+CREATE INDEX memory_skeleton ON memory (skeleton);
+CREATE INDEX memory_rank ON memory (kind, rank DESC, environment_id);
+CREATE INDEX memory_skill ON memory (skill, kind, rank DESC, environment_id);
+CREATE INDEX memory_crowded ON memory (skill, num_alike) WHERE num_alike > 0;
+
+-- Which entries have a band of their signature in common.
+CREATE TABLE memory_bands (
+    key INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (key, number)
+) WITHOUT ROWID;
+"""
+"""The environment memory; see `ledger/memory.py`."""
+
+ADDED = (REGRETS, LOOKS, PROMPTS, PAYS, HINTS, MEMORY)
 """All of it, in order."""

@@ -23,6 +23,7 @@ from spade_async.ledger.environments import EnvironmentWrites
 from spade_async.ledger.groups import GroupWrites
 from spade_async.ledger.hints import HintWrites
 from spade_async.ledger.history import HistoryWrites
+from spade_async.ledger.memory import MemoryWrites
 from spade_async.ledger.pays import PayWrites
 from spade_async.ledger.prompts import PromptWrites
 from spade_async.ledger.regrets import RegretWrites
@@ -36,6 +37,7 @@ class Ledger(
     VersionWrites,
     GroupWrites,
     PromptWrites,
+    MemoryWrites,
     EnvironmentWrites,
     SampleWrites,
     BatchWrites,

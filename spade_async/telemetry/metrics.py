@@ -92,6 +92,10 @@ METRICS: dict[str, Metric] = {
         "rows", "Rows of the corpus met so far that hold no document; each counts once."
     ),
     "grounding/epoch": _m("epochs", "How often every document of every source was used."),
+    "grounding/memory_entries": _m("environments", "Environments that memory holds."),
+    "grounding/near_duplicates": _m(
+        "environments", "Environments so far that were near copies of a remembered one."
+    ),
     # Diversity of the valid designs.
     "diversity/skeletons": _m(
         "skeletons", "Distinct skeletons among the last grounding.diversity_window valid designs."

@@ -73,7 +73,7 @@ class DesignTask(Message):
     document: str
     document_id: str
     exemplars: list[dict[str, Any]]
-    """[{"source", "labels", "regret", "mean_no_hint"}] from memory."""
+    """From memory, see `grounding.memory.Memory.exemplars`."""
     temperature: float
     max_new_tokens: int
     seed: int
@@ -100,6 +100,8 @@ class DesignResult(Message):
     """Seconds since it began (see `generator/meter.py`): {"total_s", "engine_s", "queue_s"}."""
     prompt: dict[str, Any] = field(default_factory=dict)
     """{"tokens"} of the prompt, and what was left out of it, see `generator/design_prompt.py`."""
+    signature: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    """MinHash of the program's syntax tree (`grounding/signature.py`); empty when not known."""
     token_ids: NDArray[np.int32]
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]
