@@ -1,13 +1,14 @@
 """When a design is paid, and by what: at once, or after so many learner steps (step 8).
 
 With `designer.reward.delay = k` a design that was played is *held*: its environment stays in play
-(`replay.py`) and it is paid when k learner steps are done since the birth of its group and what was
-in play meanwhile is in. Nothing waits for that but its own group, whose place in the schedule is
-held. What waits is in the ledger (`pays`, and the play groups themselves), so a resume goes on.
+(`replay.py`) and it is paid when k learner steps are done since its first play (its group's last
+one) and what was in play meanwhile is in. Nothing waits for that but its own group, whose place in
+the schedule is held. What waits is in the ledger (`pays`, and the play groups): a resume goes on.
 
-Before its time a group is paid in two cases only: before the last take of a run, so that it can be
-trained at all, and when nothing else could come (`WaitReason.HELD`). What no step is left for when
-a run ends is paid as well and marked unused with `RUN_ENDED`; a longer run takes it up again.
+Before its time a group is paid in three cases only: when its bound would not be kept otherwise,
+when nothing else could come (both `WaitReason.HELD`), and before the last take of a run. What no
+step is left for when a run ends is paid as well and marked unused with `RUN_ENDED`; a longer run
+takes it up again.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Payer:
         if play.parent is None or member is None or member.standing is None:
             return
         member.standing.running.discard(play.group_id)
-        _add_returns(member.standing, play.birth - play.parent.birth, play.returns(Arm.NO_HINT))
+        offset = play.birth - member.standing.first
+        _add_returns(member.standing, offset, play.returns(Arm.NO_HINT))
 
     def turn(self) -> None:
         """Pay the groups whose time has come; once per turn of the loop, in a transaction."""
@@ -96,7 +98,7 @@ class Payer:
                 self._pay_all(group)
 
     def early(self, group_id: str) -> None:
-        """Pay a group before its time, because nothing else can come."""
+        """Pay a group before its time; what is in play for it comes too late for its pay."""
         group = self._core.design_groups[group_id]
         self._core.counters["designs_paid_early"] += len(group.held)
         self._pay_all(group)
@@ -117,7 +119,8 @@ class Payer:
         core = self._core
         if core.step >= core.config.train.steps - 1:
             return True
-        is_time = core.schedule.learner_ordinal >= group.birth + self._delay
+        standings = [m.standing for m in group.held if m.standing is not None]
+        is_time = core.schedule.learner_ordinal >= self._delay + max(s.first for s in standings)
         return is_time and not any(m.standing is not None and m.standing.running
                                    for m in group.held)  # fmt: skip
 
@@ -136,20 +139,21 @@ class Payer:
         is_estimate = isinstance(verdict, RegretEstimate)
         hung = isinstance(verdict, Rejection) and verdict.outcome is Outcome.TIMED_OUT
         member.standing = Standing(
+            first=play.birth,
             regret=verdict.paid_regret if isinstance(verdict, RegretEstimate) else None,
             missing=None if is_estimate else getattr(verdict, "reason", ""),
             hint_mean=fmean(hinted) if hinted else None,
             timed_out=hung,
         )
-        member.standing.begun.add(play.birth - group.birth)
-        returns = play.returns(Arm.NO_HINT)[:fixed]
-        _add_returns(member.standing, play.birth - group.birth, returns)
+        member.standing.begun.add(0)
+        _add_returns(member.standing, 0, play.returns(Arm.NO_HINT)[:fixed])
         known = member.standing
         self._core.ledger.hold_pay(
             member.sample_id,
             group.group_id,
             group.skill,
             {
+                "first": known.first,
                 "regret": known.regret,
                 "missing": known.missing,
                 "hint_mean": known.hint_mean,

@@ -92,6 +92,7 @@ def restore_schedule(core: Core, ordinal: int, *, num_replays: int) -> None:
                 m.state in (MemberState.PENDING, MemberState.WAITING) for m in group.members
             ),
             is_held=group.is_held,
+            wanted=sum(m.state is not MemberState.RESOLVED for m in group.members),
         )
         for group in core.design_groups.values()
     ]

@@ -1,8 +1,8 @@
 """Delayed pay as a loop: keeps designs that wait for it in play, and has them paid when it is time.
 
-A held design of birth b is played again, without the hint, at the offsets that follow its first
-play, up to `designer.reward.delay` - 1: one agent group per environment and learner step, whose
-offset is that of the weights that admission is open for. A step in which there is no place for it
+A held design is played again, without the hint, at the offsets 1 to `designer.reward.delay` - 1
+after its first play: one agent group per environment and learner step, whose offset is that of the
+weights that admission is open for. A step in which there is no place for it
 leaves a gap, which is no number. The groups train like any other; seeds are new at each offset.
 """
 
@@ -12,6 +12,7 @@ from spade_async.coordinator.core import Core
 from spade_async.coordinator.payer import Payer
 from spade_async.coordinator.play import PlayLoop
 from spade_async.coordinator.schedule import Take, Wait, WaitReason
+from spade_async.coordinator.state import MemberState
 
 
 class ReplayLoop:
@@ -28,17 +29,28 @@ class ReplayLoop:
         if not self._delay:
             return
         self._payer.turn()
-        if self._core.step < self._core.config.train.steps:
+        core = self._core
+        if core.step < core.config.train.steps:
             self._admit()
+        coming = core.schedule.learner_ordinal + core.schedule.training
+        members = [m for group in core.design_groups.values() for m in group.members]
+        wanted = sum(m.state is MemberState.PLAYING for m in members)
+        wanted += sum(
+            m.state is MemberState.HELD
+            and m.standing is not None
+            and 0 < coming - m.standing.first < self._delay
+            for m in members
+        )
+        core.schedule.expect_replays(wanted)
 
     def take(self) -> Take | Wait:
-        """`Schedule.take`, after paying the one group that everything would wait for."""
+        """`Schedule.take`, after paying what it cannot do without."""
         schedule = self._core.schedule
         found = schedule.take()
-        if isinstance(found, Wait) and found.reason is WaitReason.HELD:
+        while isinstance(found, Wait) and found.reason is WaitReason.HELD:
             assert found.waits_for is not None
             self._payer.early(found.waits_for)
-            return schedule.take()
+            found = schedule.take()
         return found
 
     def finish(self) -> None:
@@ -52,15 +64,13 @@ class ReplayLoop:
         if core.is_stopping or now is None:
             return
         for group in sorted(core.design_groups.values(), key=lambda g: g.number):
-            offset = now - group.birth
-            if not 0 < offset < self._delay:
-                continue
             for member in group.held:
-                group_id = replay_group_id(member.task_id, offset)
                 if member.standing is None or member.environment is None:
                     continue
-                if offset in member.standing.begun:
+                offset = now - member.standing.first
+                if not 0 < offset < self._delay or offset in member.standing.begun:
                     continue
+                group_id = replay_group_id(member.task_id, offset)
                 if not core.schedule.can_admit_replay():
                     return
                 birth = core.schedule.admit_replay(group_id)

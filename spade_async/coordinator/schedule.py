@@ -23,10 +23,13 @@ places included, counts until its step ends):
    in. Before that it waits to fill a role only while ready + running + reserved + admissible work
    reaches that role's quota: agents first, then designs.
 5. *A dropped group's place* is not given again before the next take, unless nothing is ready.
-6. *Delayed pay.* With a delay k a designer group is paid at birth + k at the earliest: admission
-   keeps the lines of `schedule_lane`, a take does not wait for it before. Plays of its environments
-   at later offsets are agent groups; they have the places of designed groups, before new designs.
-   If nothing else is outstanding and nothing can be admitted, the oldest is paid before its time.
+6. *Delayed pay.* With a delay k admission keeps the lines of `schedule_lane`, so that no line needs
+   a designer group before birth + k. Held groups are waited for by nobody; from then on the oldest
+   is paid as it is (`WaitReason.HELD`) when a line needs it. Plays of its environments at later
+   offsets are agent groups; they have the places of designed groups, before new designs,
+   and no more designs are in play than a step has places for. With so little work that no quota
+   can be filled, a take waits for the plays that run: else steps, and delays, would pass unused. If
+   nothing else is outstanding and nothing can be admitted, the oldest is paid before its time.
 
 **Theorem.** No group is trained older than its bound, none is discarded for age, and it never
 happens that everyone waits, provided generators finish or fail what they were given and load what
@@ -44,18 +47,16 @@ Bound 0 is the synchronous mode: line 1 admits at u = n only, and leaves nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from spade_async.coordinator.schedule_lane import Group, Lane
 from spade_async.coordinator.schedule_places import Places
-from spade_async.coordinator.schedule_questions import Questions
 from spade_async.coordinator.schedule_records import OpenGroup, Take, Wait, WaitReason
+from spade_async.coordinator.schedule_resume import Resumable
 from spade_async.types import Role
 
 __all__ = ["OpenGroup", "Schedule", "Take", "Wait", "WaitReason"]
 
 
-class Schedule(Questions):
+class Schedule(Resumable):
     """Earliest-deadline rule for both roles. One owner, the coordinator; not thread-safe.
 
     Nothing can be admitted before the first `weights_loaded`.
@@ -98,8 +99,6 @@ class Schedule(Questions):
         """Learner steps done, abandoned ones included: the version of the newest weights."""
         self.loaded_ordinal: int | None = None
         """Newest ordinal a generator has loaded and acknowledged; birth of what is admitted."""
-        self.pool_has_work = True
-        """Set False while neither memory nor the seed pool has a play: nobody waits for one."""
         self.is_open = True
         """Set False to end a run: nothing more is admitted, what is outstanding is finished."""
         self._in_training: list[tuple[Role, Group]] = []
@@ -107,6 +106,15 @@ class Schedule(Questions):
         self._num_replays = 0
 
     # What the coordinator may hand out -------------------------------------------------------
+
+    @property
+    def pool_has_work(self) -> bool:
+        """Set False while neither memory nor the seed pool has a play: nobody waits for one."""
+        return self._places.pool_has_work
+
+    @pool_has_work.setter
+    def pool_has_work(self, has_work: bool) -> None:
+        self._places.pool_has_work = has_work
 
     @property
     def training(self) -> bool:
@@ -129,7 +137,9 @@ class Schedule(Questions):
         """Admit a designer group and reserve `group_size` agent places. Returns its birth."""
         self._require(self.can_admit_design(), "admit_design", group_id)
         size = self._places.group_size
-        birth = self._add(self._designer, Group(group_id, self._birth(), reserved=size))
+        birth = self._add(
+            self._designer, Group(group_id, self._birth(), reserved=size, wanted=size)
+        )
         self._places.num_reserved += size
         return birth
 
@@ -140,6 +150,7 @@ class Schedule(Questions):
             held = "no" if group is None else group.reserved
             raise ValueError(f"release({design_group!r}, {num}): it holds {held} agent places")
         group.reserved -= num
+        group.wanted -= num
         self._places.num_reserved -= num
 
     def can_start_play(self, design_group: str) -> bool:
@@ -158,6 +169,7 @@ class Schedule(Questions):
         self._require(self.can_start_play(design_group), "start_play", play_group)
         birth = self._add(self._agent, Group(play_group, self._birth()))
         self.release(design_group)
+        self._designer.groups[design_group].wanted += 1
         return birth
 
     def can_admit_pool(self) -> bool:
@@ -168,6 +180,15 @@ class Schedule(Questions):
         """Admit an agent group from memory or the seed pool. Returns its birth."""
         self._require(self.can_admit_pool(), "admit_pool", play_group)
         return self._add(self._agent, Group(play_group, self._birth(), is_from_pool=True))
+
+    def expect_replays(self, num: int) -> None:
+        """Keep so many of the designs' places free for replays at the version that comes next.
+
+        Only while one is on its way: places that a take frees would else go to new designs before
+        the version is there at which held designs may be played again.
+        """
+        is_coming = self._is_training or self.loaded_ordinal != self.learner_ordinal
+        self._places.num_expected = num if is_coming else 0
 
     def can_admit_replay(self) -> bool:
         """Whether a held design may be played once more. Ask before new designs are admitted."""
@@ -194,7 +215,7 @@ class Schedule(Questions):
         lane.mark_ready(group)
 
     def hold(self, group_id: str) -> None:
-        """A designer group is played; only learner steps are missing before it is paid."""
+        """A designer group is played, and is paid later."""
         self._find(group_id)[1].is_held = True
 
     def drop(self, group_id: str) -> None:
@@ -257,54 +278,6 @@ class Schedule(Questions):
         if self.loaded_ordinal is None or ordinal > self.loaded_ordinal:
             self.loaded_ordinal = ordinal
 
-    # Resume ----------------------------------------------------------------------------------
-
-    def snapshot(self) -> list[OpenGroup]:
-        """All groups not trained yet, oldest first; a batch in training counts as ready."""
-        rows = [*self._in_training]
-        rows += [(lane.role, group) for lane in self._lanes for group in lane.groups.values()]
-        rows.sort(key=lambda row: row[1].birth)
-        return [
-            OpenGroup(g.group_id, role, g.birth, g.is_ready, g.reserved, g.is_from_pool, g.is_held)
-            for role, g in rows
-        ]
-
-    def restore(
-        self, learner_ordinal: int, groups: Iterable[OpenGroup], *, num_replays: int = 0
-    ) -> list[str]:
-        """Become the schedule of a resumed run; no weights are loaded and nothing is in training.
-
-        Args:
-            learner_ordinal: learner steps ever done, abandoned ones included.
-            groups: a snapshot, or the same rows read from the ledger, in order of admission. A
-                batch that was in training may be among them, as ready groups: until it is taken
-                again, places held can exceed rule 2; taking it is then allowed at once.
-            num_replays: steps that repeat batches of the past, by `begin_replay`, before any of
-                these groups can be taken; the places of those steps are gone.
-
-        Returns:
-            Groups that no schedule can train within the bound, left out: lost to a roll-back. Empty
-            when no step was abandoned.
-        """
-        self.learner_ordinal = learner_ordinal
-        self.loaded_ordinal = None
-        self._in_training.clear()
-        self._is_training = False
-        self._num_replays = num_replays
-        self._places.clear()
-        lost: list[str] = []
-        for row in sorted(groups, key=lambda row: row.birth):
-            lane = self._agent if row.role is Role.AGENT else self._designer
-            if lane.room(row.birth, self._next_step) < 1:
-                lost.append(row.group_id)
-                continue
-            reserved = 0 if row.is_ready else row.reserved
-            group = Group(row.group_id, row.birth, row.is_ready, reserved, row.is_from_pool)
-            group.is_held = row.is_held
-            self._add(lane, group)
-            self._places.num_reserved += reserved
-        return lost
-
     # The rule --------------------------------------------------------------------------------
 
     def _why_wait(self) -> Wait | None:
@@ -312,7 +285,11 @@ class Schedule(Questions):
             return Wait(WaitReason.TRAINING)
         agent, designer = self._agent, self._designer
         for lane in self._lanes:
-            if lane.failing_line(self.learner_ordinal) is not None:
+            line = lane.failing_line(self.learner_ordinal)
+            if line is not None:
+                held = lane.oldest_held()
+                if held is not None and held.birth <= line:
+                    return Wait(WaitReason.HELD, lane.role, held.group_id)
                 return self._wait(WaitReason.DEADLINE, lane)
         if agent.num_ready + designer.num_ready == 0:
             asleep = self._all_asleep()
@@ -323,20 +300,23 @@ class Schedule(Questions):
             return None
         if agent.quota <= self._agent_potential():
             return self._wait(WaitReason.FILLING, agent)
-        # A design that is admitted now cannot be paid before the next take when pay is delayed.
-        coming = 0 if designer.delay else self._num_designs()
-        if designer.num_ready < designer.quota <= designer.num_awake(self.learner_ordinal) + coming:
+        if designer.delay and agent.num_running:
+            return self._wait(WaitReason.FILLING, agent)
+        # With a delay, nothing that is admitted or played now is paid before the next take.
+        if not designer.delay and (
+            designer.num_ready < designer.quota <= len(designer) + self._num_designs()
+        ):
             return self._wait(WaitReason.FILLING, designer)
         return None
 
     def _all_asleep(self) -> str | None:
         """The oldest designer group, when time would stand still; else None.
 
-        All that is outstanding are groups that only time can bring on, and nothing can be admitted.
+        All that is outstanding are held groups, and nothing can be admitted.
         """
         if not len(self._designer) or len(self._agent) or self._places.num_reserved:
             return None
-        if any(True for _ in self._running(self._designer)):
+        if any(True for _ in self._designer.awake()):
             return None
         if self.is_open and self.loaded_ordinal != self.learner_ordinal:
             return None
@@ -346,9 +326,9 @@ class Schedule(Questions):
 
     def _wait(self, reason: WaitReason, lane: Lane) -> Wait:
         """Name the oldest running group of the role, or of designs when plays are yet to start."""
-        group = next(self._running(lane), None)
+        group = next(lane.awake(), None)
         if group is None and self._places.num_reserved:
-            group = next(self._running(self._designer), None)
+            group = next(self._designer.awake(), None)
         return Wait(reason, lane.role, group.group_id if group else None)
 
     def _agent_potential(self) -> int:
@@ -359,10 +339,6 @@ class Schedule(Questions):
         held = self._places.num_held
         return held + max(0, min(admissible, self._places.agent_limit - held))
 
-    @property
-    def _next_step(self) -> int:
-        return self.learner_ordinal + self._is_training + self._num_replays
-
     def _birth(self) -> int:
         assert self.loaded_ordinal is not None, "admission is closed before weights are loaded"
         return self.loaded_ordinal
@@ -372,12 +348,6 @@ class Schedule(Questions):
 
     def _num_pool_plays(self) -> int:
         return self._places.pool(self.loaded_ordinal, self._next_step) if self.is_open else 0
-
-    def _add(self, lane: Lane, group: Group) -> int:
-        if any(group.group_id in other.groups for other in self._lanes):
-            raise ValueError(f"group {group.group_id!r} is in the schedule already")
-        lane.add(group)
-        return group.birth
 
     @staticmethod
     def _require(allowed: bool, call: str, group_id: str) -> None:

@@ -10,10 +10,10 @@ bound. They are necessary (each such group needs one of those places) and, takin
 sufficient.
 
 A lane with a delay k (designs that stay in play for k steps before they are paid) has groups that
-no step before birth + k can take. Jobs whose release and deadline rise together fit if and only if,
-for all births u <= v, what is born in [u, v] fits in the steps max(next_step, u + k) .. v + bound
-(Hall's condition for intervals). `room` keeps that at admission; a take keeps it by itself, because
-intervals that begin after it are not touched by it and those that begin with it are the lines.
+no step before birth + k should have to take. Jobs whose release and deadline rise together fit if
+and only if, for all births u <= v, what is born in [u, v] fits in the steps max(next_step, u + k)
+.. v + bound (Hall's condition for intervals). `room` keeps that at admission; a take keeps it by
+itself: intervals that begin after it are not touched, and those that begin with it are the lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Group:
     """Designer groups: agent places held for designs that may still be played."""
     is_from_pool: bool = False
     is_held: bool = False
-    """Designer groups: only time is missing before their designs are paid."""
+    """Designer groups: played, and not paid yet; the coordinator can pay them at any time."""
+    wanted: int = 0
+    """Designer groups: designs that are, or may come, in play."""
 
 
 class Lane:
@@ -88,16 +90,6 @@ class Lane:
             room = min(room, steps * self.quota - unreleased)
         return room
 
-    def sleeps(self, group: Group, step: int) -> bool:
-        """Whether only learner steps can bring it on: it is held, and `step` is before its time."""
-        return group.is_held and not group.is_ready and group.birth + self.delay > step
-
-    def num_awake(self, step: int) -> int:
-        """Groups that a take at `step` could have: ready ones, and those whose time has come."""
-        if not self.delay:
-            return len(self.groups)
-        return sum(g.is_ready or g.birth + self.delay <= step for g in self.groups.values())
-
     def add(self, group: Group) -> None:
         """Admit; the caller has asked `room`."""
         self.groups[group.group_id] = group
@@ -140,6 +132,14 @@ class Lane:
     def running(self) -> Iterator[Group]:
         """Groups that are not ready, oldest first."""
         return (group for group in self.groups.values() if not group.is_ready)
+
+    def awake(self) -> Iterator[Group]:
+        """Groups that are not ready, and not held, oldest first."""
+        return (group for group in self.running() if not group.is_held)
+
+    def oldest_held(self) -> Group | None:
+        """The group that has waited longest for its pay."""
+        return next((group for group in self.running() if group.is_held), None)
 
     def oldest_running(self) -> Group | None:
         """The group that waited longest without being ready."""

@@ -37,6 +37,10 @@ class Places:
         """Most agent places held, at most what the bound allows; `limit` lowers it."""
         self.designer_limit = designer.places
         """Most designer groups outstanding, likewise."""
+        self.num_expected = 0
+        """Places kept free for plays at later offsets that wait for the next version."""
+        self.pool_has_work = True
+        """See `Schedule`."""
         self.num_dropped: Counter[Role] = Counter()
         """Groups dropped since the last take while something was ready."""
         self._pool_quota = round(agent.quota * pool_share)
@@ -118,7 +122,7 @@ class Places:
         if birth is None:
             return 0
         designed = self.num_held - self.agent.num_from_pool
-        places = min(self._design_places - designed, self._free_places)
+        places = min(self._design_places - designed, self._free_places) - self.num_expected
         return max(0, min(self._designer_room(birth, next_step), places // self.group_size))
 
     def replays(self, birth: int | None, next_step: int) -> int:
@@ -142,7 +146,7 @@ class Places:
 
     def _beyond_share(self, birth: int, next_step: int) -> int:
         """Places pool plays may have beyond their share because designs run dry (rule 3)."""
-        free = self._free_places
+        free = self._free_places - self.num_expected
         if self._designer_room(birth, next_step) <= 0:
             # Left free where places outlive a step: single plays would else take every place that
             # comes free, and a design group would never find its places all at once.
@@ -152,7 +156,19 @@ class Places:
 
     def _designer_room(self, birth: int, next_step: int) -> int:
         room = min(self.designer.room(birth, next_step), self.designer_limit - len(self.designer))
+        if self.designer.delay:
+            room = min(room, self._window_room)
         return room - self._spent(Role.DESIGNER)
+
+    @property
+    def _window_room(self) -> int:
+        """Designer groups that still fit in play when pay is delayed.
+
+        Each design is to be played at every version: no more than a step has places for.
+        """
+        in_play = sum(g.wanted for g in self.designer.running())
+        quota = self.agent.quota - (self._pool_quota if self.pool_has_work else 0)
+        return max(not in_play, (quota - in_play) // self.group_size)
 
     def _spent(self, role: Role) -> int:
         """Places of dropped groups, not given again before the next take (rule 5)."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from spade_async.coordinator.schedule_lane import Group, Lane
 from spade_async.coordinator.schedule_places import Places
 from spade_async.coordinator.schedule_records import Wait, WaitReason
@@ -52,11 +50,9 @@ class Questions:
         if wait.reason is WaitReason.DEADLINE:
             lane = self._agent if wait.role is Role.AGENT else self._designer
             line = lane.failing_line(self.learner_ordinal)
-            running = [
-                (g, lane.role) for g in self._running(lane) if line is None or g.birth <= line
-            ]
+            running = [(g, lane.role) for g in lane.awake() if line is None or g.birth <= line]
         else:
-            running = [(g, lane.role) for lane in self._lanes for g in self._running(lane)]
+            running = [(g, lane.role) for lane in self._lanes for g in lane.awake()]
         running.sort(key=lambda found: found[0].birth)
         return [(group.group_id, role) for group, role in running]
 
@@ -72,10 +68,6 @@ class Questions:
             "agent_from_pool": self._agent.num_from_pool,
             "in_training": len(self._in_training),
         }
-
-    def _running(self, lane: Lane) -> Iterator[Group]:
-        """Groups that are not ready and not asleep, oldest first."""
-        return (g for g in lane.running() if not lane.sleeps(g, self.learner_ordinal))
 
     def _find(self, group_id: str) -> tuple[Lane, Group]:
         for lane in self._lanes:

@@ -20,8 +20,8 @@ class WaitReason(enum.StrEnum):
     NOTHING_READY = "nothing_ready"
     """No group of either role is complete."""
     HELD = "held"
-    """Nothing is ready and nothing can come but by paying the named designer group before its time
-    (`designer.reward.delay`)."""
+    """The named designer group has to be paid before its time (`designer.reward.delay`): a deadline
+    needs it, or nothing is ready and nothing else can come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +56,5 @@ class OpenGroup:
     """Agent groups only."""
     is_held: bool = False
     """Designer groups only: played, and waiting for learner steps before they are paid."""
+    wanted: int = 0
+    """Designer groups only: designs that are, or may come, in play."""

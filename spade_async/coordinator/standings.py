@@ -23,6 +23,7 @@ def restore_standings(core: Core, group: DesignGroup) -> None:
         if row is not None and member.state is not MemberState.RESOLVED:
             known = row.standing
             member.standing = Standing(
+                first=known["first"],
                 regret=known["regret"],
                 missing=known["missing"],
                 hint_mean=known["hint_mean"],
@@ -34,7 +35,7 @@ def restore_standings(core: Core, group: DesignGroup) -> None:
         standing = of.get(child.group_id.rpartition(".")[0])
         if standing is None:
             continue
-        offset = child.birth_ordinal - group.birth
+        offset = child.birth_ordinal - standing.first
         standing.begun.add(offset)
         if child.state == "open":
             standing.running.add(child.group_id)

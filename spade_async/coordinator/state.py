@@ -32,6 +32,8 @@ class MemberState(enum.StrEnum):
 class Standing:
     """What is known of a design that was played, until it is paid."""
 
+    first: int
+    """Birth of its first play; an offset counts learner steps from there."""
     regret: float | None
     """Paid regret of its pairs; None with `missing`."""
     missing: str | None

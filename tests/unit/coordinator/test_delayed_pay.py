@@ -40,7 +40,7 @@ class NoBaselines:
 
 def plays_of(ledger: LedgerReader, sample_id: str, group_id: str) -> dict[int, list[float]]:
     """Returns by offset, read off the ledger by another way than the coordinator's."""
-    birth = ledger.group(group_id).birth_ordinal
+    first = ledger.group(f"{sample_id}.play").birth_ordinal
     plays: dict[int, list[float]] = {}
     rows = ledger.query(
         "SELECT g.birth_ordinal, s.arm, s.episode_return FROM samples s JOIN groups g"
@@ -51,7 +51,7 @@ def plays_of(ledger: LedgerReader, sample_id: str, group_id: str) -> dict[int, l
         if episode_return is None:
             continue
         if arm == Arm.NO_HINT:
-            plays.setdefault(played_at - birth, []).append(episode_return)
+            plays.setdefault(played_at - first, []).append(episode_return)
     return {offset: sorted(returns) for offset, returns in plays.items()}
 
 
@@ -101,8 +101,10 @@ def test_designs_are_paid_after_their_steps_and_nothing_waits_for_them(tmp_path:
         )
         kinds = {row[0] for row in ledger.query("SELECT DISTINCT kind FROM groups")}
         offsets = ledger.query(
-            "SELECT DISTINCT r.birth_ordinal - d.birth_ordinal FROM groups r JOIN groups d"
-            " ON d.group_id = r.parent_group WHERE r.kind = 'replay'"
+            "SELECT DISTINCT r.birth_ordinal - f.birth_ordinal FROM groups r JOIN groups f"
+            " ON f.environment_id = r.environment_id AND f.parent_group = r.parent_group"
+            " WHERE r.kind = 'replay' AND f.kind = 'play'"
+            " AND substr(r.group_id, 1, length(f.group_id) - 5) || '.play' = f.group_id"
         )
         early = ledger.get_state("counters").get("designs_paid_early", 0)
     assert "replay" in kinds
@@ -152,12 +154,13 @@ def test_what_waits_at_the_end_is_paid_trained_or_left_with_a_reason(tmp_path: P
 
 def test_a_longer_run_takes_up_what_was_left_at_the_end(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", delayed())
-    run.go()
+    run.go(1)
     with LedgerReader.open(run.folder.ledger) as ledger:
         left = ledger.query("SELECT sample_id FROM samples WHERE unused_reason = ?", (RUN_ENDED,))
+    assert left
     data = json.loads(run.config.model_dump_json(by_alias=True))
     run.config = type(run.config).model_validate({**data, "train": {"steps": 20}})
-    run.go(1)
+    run.go(2)
     check_invariants(run)
     with LedgerReader.open(run.folder.ledger) as ledger:
         trained = [s for (s,) in left if ledger.sample(s).trained_ordinal is not None]
