@@ -18,9 +18,9 @@ class RewardConfig(Section):
     variant: Literal["regret", "blend", "learning_potential", "micro_lp", "solve_rate"] = "regret"
     """What a design that was played is paid by."""
     delay: int = Field(0, ge=0, le=1000)
-    """Learner steps that an environment stays in play before its design is paid, counted from the
-    weights it was designed by; 0 pays as soon as its episodes are in. Nothing waits for it. Needs
-    async.designer_bound >= delay + 1."""
+    """Learner steps that an environment stays in play before its design is paid, counted from its
+    first play; 0 pays as soon as its episodes are in. Nothing waits for it. Needs
+    async.designer_bound >= delay + 1, and room for the steps that designing takes."""
     weight_regret: float = Field(0.4, ge=0.0, le=100.0)
     """Blend: weight of regret / regret_norm."""
     weight_micro_lp: float = Field(0.0, ge=0.0, le=100.0)

@@ -82,7 +82,8 @@ class Schedule(Resumable):
             designer_quota: most designer groups in a step.
             group_size: designs per designer group, each of which may become one agent group.
             pool_share: share of the agent's places kept for plays from memory or the seed pool.
-            designer_delay: learner steps from the birth of a designer group to its pay.
+            designer_delay: learner steps after a designer group's birth in which no deadline may
+                need it, because its pay is delayed.
 
         Raises:
             ConfigError: a design group's plays would never fit the agent's places.

@@ -32,7 +32,7 @@ class GroupRow:
     group_id: str
     role: str
     kind: str
-    """"design", "play" (of a design) or "pool" (of memory or the seed pool)."""
+    """"design", "play" (of a design), "replay" (of the same, later) or "pool" (memory, seeds)."""
     birth_ordinal: int
     parent_group: str | None = None
     """Design group that a play group belongs to."""

@@ -30,7 +30,7 @@ class TaskTime:
     """Index of the result within its task."""
     group_id: str
     kind: str
-    """"design", "play" or "pool"."""
+    """"design", "play", "replay" or "pool"."""
     arm: str
     """Of an episode; "" of a design."""
     generator: str

@@ -188,6 +188,11 @@ def recorded_workload(
     Raises:
         LedgerError: no timings, or too little was settled.
     """
+    if ledger.query("SELECT 1 FROM groups WHERE kind = 'replay' LIMIT 1"):
+        raise LedgerError(
+            f"ledger {ledger.path}: its designs were played again at later steps "
+            "(designer.reward.delay), which the simulated schedule does not do: take a run without"
+        )
     steps = _finished(ledger, since_unix_s)
     last = max((step.ordinal for step in steps), default=0)
     times = _Times(ledger, last - designer_bound - 1, last - agent_bound - 1)
