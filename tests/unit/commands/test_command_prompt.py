@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,29 @@ def test_what_cannot_be_shown_is_one_line(
     with pytest.raises(kind) as caught:
         ask(*GAMES, "--set", f"model.path={plain}", *arguments)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        (('designer.skills=["Mathematical_Reasonin"]',), "did you mean 'Mathematical Reasoning'"),
+        (("agent.thinking=true", "model.path={model}"), "agent.thinking=true, but the chat"),
+        (("designer.skills_per_window=2",), "designer.skill_window=0"),
+    ],
+)
+def test_a_run_that_cannot_ask_what_it_should_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    sets: tuple[str, ...], words: str,
+) -> None:  # fmt: skip
+    model = make_chat_model(tmp_path / "model")
+    given = [f"--set={key.format(model=model)}" for key in sets]
+    run = tmp_path / "run"
+    monkeypatch.setattr(sys, "argv", ["spade-async", "train", NANO, "--run-dir", str(run), *given])
+    capsys.readouterr()  # the bar of writing the model
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert len(shown.splitlines()) == 1
+    assert not run.exists()
