@@ -97,6 +97,12 @@ class Stage(enum.StrEnum):
     TERMINATION = "termination"
     REWARD = "reward"
     HINT = "hint"
+    IMPORTS = "imports"
+    DIVERSITY = "diversity"
+    REACTION = "reaction"
+    RANDOM_PLAY = "random_play"
+    SOLUTION = "solution"
+    VALIDATOR = "validator"
     DUPLICATE = "duplicate"
 
 
@@ -259,7 +265,8 @@ class Reply:
     terminated: bool = False
     truncated: bool = False
     detail: str = ""
-    """One or few bounded lines: exception type and message, signal, limit that was hit."""
+    """One or few bounded lines: exception type and message, signal, limit that was hit. Of the
+    last step of an episode: what `info` says of success, "success", "no success" or ""."""
     report: CallReport = field(default_factory=CallReport)
 
     @property

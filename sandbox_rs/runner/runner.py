@@ -1,11 +1,11 @@
 """Runs inside the jail: loads one environment, calls it, and turns what comes back into a reply.
 
 Plain Python that needs nothing compiled. The runner is one text, made of hooks.py, values.py,
-clock.py, seeding.py, warming.py and this file, in that order (`RUNNER_SOURCE` of the extension
-module). It is executed once in the template, whose forks are the workers, or in the process of
-another backend; whoever runs it calls `prepare` and then its handlers. It is trusted only until a
-load: from then on untrusted code shares the interpreter and can change anything here, which harms
-nobody but its own replies. The caller checks them.
+clock.py, seeding.py, warming.py, forms.py, answers.py and this file, in that order (`RUNNER_SOURCE`
+of the extension module). It is executed once in the template, whose forks are the workers, or in
+the process of another backend; whoever runs it calls `prepare` and then its handlers. It is trusted
+only until a load: from then on untrusted code shares the interpreter and can change anything here,
+which harms nobody but its own replies. The caller checks them.
 """
 
 import importlib
@@ -17,23 +17,24 @@ import time
 import types
 
 if False:  # for readers and linters: these are above in the same text
+    from answers import install_answers
     from clock import install_clock, install_loop
+    from forms import begin, construct, find_class, flag_of
     from hooks import register_at_fork
     from seeding import make_seeding
     from values import FILE, FINISHED, Bad, as_flag, as_reward, as_text, failed, shape, type_name
     from warming import make_ready, make_trial
 
-SKIPPED = ("Env", "ToolUseBaseEnv")
 MODULES = (
-    "abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath", "codecs",
-    "collections", "collections.abc", "contextlib", "copy", "csv", "dataclasses", "datetime",
-    "decimal", "difflib", "enum", "fractions", "functools", "gc", "hashlib", "heapq", "html",
-    "inspect", "io", "itertools", "json", "keyword", "math", "numbers", "operator", "os",
-    "pprint", "queue", "random", "re", "secrets", "shlex", "socket", "statistics", "string",
-    "struct", "sys", "textwrap", "threading", "time", "traceback", "types", "typing",
-    "unicodedata", "uuid", "warnings", "weakref", "_strptime", "encodings.ascii",
-    "encodings.latin_1", "encodings.utf_8", "encodings.idna", "encodings.hex_codec",
-    "encodings.rot_13", "encodings.utf_16", "encodings.unicode_escape",
+    "__future__", "abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath",
+    "codecs", "collections", "collections.abc", "contextlib", "copy", "csv", "dataclasses",
+    "datetime", "decimal", "difflib", "enum", "fractions", "functools", "gc", "graphlib",
+    "hashlib", "heapq", "html", "inspect", "io", "itertools", "json", "keyword", "math",
+    "numbers", "operator", "os", "pprint", "queue", "random", "re", "secrets", "shlex",
+    "socket", "statistics", "string", "struct", "sys", "textwrap", "threading", "time",
+    "traceback", "types", "typing", "unicodedata", "uuid", "warnings", "weakref", "_strptime",
+    "encodings.ascii", "encodings.latin_1", "encodings.utf_8", "encodings.idna",
+    "encodings.hex_codec", "encodings.rot_13", "encodings.utf_16", "encodings.unicode_escape",
 )  # fmt: skip
 TIERS = {
     "files": ("tempfile", "shutil", "pathlib", "glob", "fileinput"),
@@ -132,6 +133,7 @@ def prepare(imports, import_paths, max_turns, *, options=None):
     for name in UNUSED:
         sys.modules.pop(name, None)
     import_packages(imports, import_paths, options.get("profile", ""))
+    install_answers()
     os.register_at_fork = register_at_fork
     base = {name: sys.modules[name] for name in PRELOADED_MODULES}
     for module, names in PRELOADED.items():
@@ -210,27 +212,19 @@ def make_handlers(base, max_turns, seeding):
                 forget()
             sys.modules["environment"] = module
             exec(loads(code), namespace)
-            found = find_class(namespace)
+            found = find_class(namespace, Bad)
             where = "constructor"
-            environment, stage = construct(found), "loaded"
+            environment, stage = construct(found, max_turns), "loaded"
             return (FINISHED, "", None, False, False, "")
         except BaseException as error:
             return failed(where, error)
-
-    def construct(found):
-        try:
-            return found()
-        except TypeError as error:
-            if error.__traceback__.tb_next is not None:
-                raise  # raised inside the constructor, not by the call
-        return found(max_turns=max_turns)
 
     def reset(seed_hex):
         nonlocal stage
         try:
             seed = int(seed_hex, 16)
             seed_all(seed)
-            value = environment.reset(seed)
+            value = begin(environment, seed)
             if isinstance(value, tuple):
                 if len(value) != 2 or not isinstance(value[1], dict):
                     raise Bad(f"reset must return (str, dict), got {shape(value)}")
@@ -264,6 +258,7 @@ def make_handlers(base, max_turns, seeding):
                 cut = as_flag(cut, "truncated")
             if end or cut:
                 stage = "done"
+                return (FINISHED, text, reward + 0.0, end, cut, flag_of(info))
             return (FINISHED, text, reward + 0.0, end, cut, "")
         except BaseException as error:
             return failed("step", error)
@@ -290,16 +285,3 @@ def make_handlers(base, max_turns, seeding):
             del namespace[name]
 
     return load, reset, step, hint, compile_source, load_code, branch, forget
-
-
-def find_class(namespace):
-    """The first class whose name ends in Env, in the order of definition."""
-    own = []
-    for name in reversed(namespace):
-        if name == "__builtins__":
-            break  # what comes before was there before
-        own.append(name)
-    for name in reversed(own):
-        if name.endswith("Env") and name not in SKIPPED and isinstance(namespace[name], type):
-            return namespace[name]
-    raise Bad("no class whose name ends in Env")

@@ -7,5 +7,7 @@ pub const SOURCE: &str = concat!(
     include_str!("../runner/clock.py"),
     include_str!("../runner/seeding.py"),
     include_str!("../runner/warming.py"),
+    include_str!("../runner/forms.py"),
+    include_str!("../runner/answers.py"),
     include_str!("../runner/runner.py"),
 );

@@ -55,6 +55,7 @@ class ScriptedSession:
     def __init__(self, jail: ScriptedJail, program: Program | None, seed: int) -> None:
         self._jail = jail
         program = program or Program(0)
+        self._program = program
         self._fault = program.fault
         self._run = ProgramRun(program, seed)
         self.loaded = (
@@ -70,8 +71,10 @@ class ScriptedSession:
     async def __aexit__(self, *error: object) -> None:
         self._jail.live -= 1
 
-    async def reset(self) -> Reply:
+    async def reset(self, seed: int | None = None) -> Reply:
         """See `JailSession.reset`."""
+        if seed is not None:
+            self._run = ProgramRun(self._program, seed)
         if self._fault == "reset":
             return Reply(Outcome.EXCEPTION, detail="KeyError: scripted", report=_REPORT)
         return _reply(self._run.reset())

@@ -27,8 +27,8 @@ class JailSession(Protocol):
     def loaded(self) -> Reply:
         """What became of loading the program."""
 
-    async def reset(self) -> Reply:
-        """First observation of the instance; may be called again."""
+    async def reset(self, seed: int | None = None) -> Reply:
+        """First observation of an instance, the session's when None; may be called again."""
 
     async def step(self, action: str) -> Reply:
         """Observation, reward and flags."""
@@ -92,9 +92,10 @@ class MeteredSession:
         self.loaded: Reply = inner.loaded
         use.add(self.loaded)
 
-    async def reset(self) -> Reply:
+    async def reset(self, seed: int | None = None) -> Reply:
         """See `JailSession.reset`."""
-        return await self._metered(self._inner.reset())
+        call = self._inner.reset() if seed is None else self._inner.reset(seed)
+        return await self._metered(call)
 
     async def step(self, action: str) -> Reply:
         """See `JailSession.step`."""

@@ -1,35 +1,29 @@
 """Validation of a draft in the jail (design step 3): from program text to facts or a rejection.
 
-Stages in order: load, reset, step, determinism, termination, reward, hint; the first that fails
-ends it. Each instance is probed in one worker and again in a fresh one. What the program does wrong
-is a `Rejection`; a fault of the jail (`SandboxError`) escapes and is never one.
+Stages in order: load, reset, step, determinism, termination, reward, hint, then the further checks
+of `extra_checks.py`; the first that fails ends it. Each instance is probed in one worker and again
+in a fresh one. What the program does wrong is a `Rejection`; a fault of the jail (`SandboxError`)
+escapes and is never one. A text that does not parse may be repaired first.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spade_async.config.contract import ContractConfig
 from spade_async.environment import contract
+from spade_async.environment.extra_checks import Subject, extra_checks
+from spade_async.environment.inspector import Rule, inspect
 from spade_async.environment.probe import ProbeRun, probe
 from spade_async.environment.session import Jail, JailUse
+from spade_async.environment.stages import StageResult
 from spade_async.environment.text import one_line
 from spade_async.seeds import derive
 from spade_async.types import Environment, Outcome, Rejection, Reply, Stage
 
-
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """What one stage found; stages that were not reached are not listed."""
-
-    stage: Stage
-    ok: bool
-    detail: str
-    """One bounded line, safe to print."""
-    seconds: float
-    """Wall time of the jail calls that decided it; 0 when it only compared what was there."""
-    outcome: Outcome | None = None
-    """Outcome of the call that failed, where there was one."""
+_UNPARSED = re.compile(r"\bin source: (SyntaxError|IndentationError|TabError):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +31,15 @@ class ValidationReport:
     """All stages, and either the facts of a valid program or its rejection."""
 
     source: str
+    """The text that was judged: the repaired one, if it was repaired."""
     stages: tuple[StageResult, ...]
     num_turns: int | None
     """Steps until the first probed instance ended; None when it was rejected."""
     jail: JailUse
+    repairs: tuple[str, ...] = ()
+    """What was done to the text before: "fences", "braces"."""
+    shown: ProbeRun | None = None
+    """The first probed episode of a valid program."""
 
     @property
     def rejection(self) -> Rejection | None:
@@ -85,6 +84,7 @@ async def validate(
     max_turns: int,
     hint_mode: str = "environment",
     use: JailUse | None = None,
+    rules: ContractConfig | None = None,
 ) -> ValidationReport:
     """Put a draft through all stages; two jailed sessions per probed instance.
 
@@ -97,11 +97,61 @@ async def validate(
             `contract.TERMINATION_MARGIN` more.
         hint_mode: with "environment" the program's hint() is a stage.
         use: account of what it costs in the jail; a new one when None.
+        rules: repair and further checks; None for neither.
 
     Raises:
         SandboxError: the jail failed; nothing is known about the draft.
     """
     use = use if use is not None else JailUse()
+    report = await _validated(pool, source, seed, num_seeds, max_turns, hint_mode, use)
+    if rules is not None and rules.repair == "braces":
+        repaired = await repaired_source(pool, report, "ours", use)
+        if repaired is not None:
+            text, repairs = repaired
+            report = await _validated(pool, text, seed, num_seeds, max_turns, hint_mode, use)
+            report = replace(report, repairs=repairs)
+    if rules is None or not rules.checks or report.rejection is not None:
+        return report
+    subject = Subject(
+        pool, report.source, rules, seed, max_turns, single_turn=report.num_turns == 1, use=use
+    )
+    stages = (*report.stages, *await extra_checks(subject))
+    turns = report.num_turns if stages[-1].ok else None
+    return replace(report, stages=stages, num_turns=turns)
+
+
+async def repaired_source(
+    pool: Jail, report: ValidationReport, rule: Rule, use: JailUse
+) -> tuple[str, tuple[str, ...]] | None:
+    """A text that parses in place of one that does not, and what was done to it; or None.
+
+    Nothing is asked of the jail unless the report is of a text that does not parse.
+
+    Raises:
+        SandboxError: the jail failed.
+    """
+    rejection = report.rejection
+    if rejection is None or rejection.stage is not Stage.LOAD:
+        return None
+    if _UNPARSED.search(rejection.reason) is None:
+        return None
+    found = await inspect(pool, report.source, rule=rule, use=use)
+    if found is None or found.repaired is None:
+        return None
+    if contract.source_problem(found.repaired) is not None:
+        return None
+    return found.repaired, found.repairs
+
+
+async def _validated(
+    pool: Jail,
+    source: str,
+    seed: int,
+    num_seeds: int,
+    max_turns: int,
+    hint_mode: str,
+    use: JailUse,
+) -> ValidationReport:
     problem = contract.source_problem(source)
     if problem is not None:
         return ValidationReport(source, (StageResult(Stage.LOAD, False, problem, 0.0),), None, use)
@@ -134,7 +184,7 @@ async def validate(
         stages.append(result)
         if not result.ok:
             return ValidationReport(source, tuple(stages), None, use)
-    return ValidationReport(source, tuple(stages), len(first[0].steps), use)
+    return ValidationReport(source, tuple(stages), len(first[0].steps), use, shown=first[0])
 
 
 @dataclass(frozen=True, slots=True)
