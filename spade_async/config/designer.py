@@ -40,6 +40,23 @@ class DesignerConfig(Section):
     """Concepts of the skill that the prompt offers, drawn anew for each group."""
     hint: Literal["environment", "self", "none"] = "environment"
     """Where the hint comes from: the program's own hint(), the policy, or nowhere."""
+    repair_turns: int = Field(0, ge=0, le=10)
+    """How often the fault of a rejected program is told to the policy, which then writes it anew.
+    Its first reply is what trains; the sample is marked `repaired`."""
+    validator: Literal["off", "self"] = "off"
+    """"self": the policy reads each valid program and says whether it is sound; "no" rejects it."""
+    no_verdict: Literal["accept", "reject"] = "accept"
+    """What a validator's reply without a clear yes or no means for the program. Either way it is
+    recorded as no verdict and counted in `designer/no_verdict`."""
+    self_judge: Literal["off", "probe", "policy"] = "off"
+    """Whether the policy judges a valid program by one play of it: the play of the validation
+    ("probe"), or an unhinted one of its own that is not trained ("policy")."""
+    judge_penalty: float = Field(0.5, ge=0.0, le=10.0)
+    """Taken off the pay of a program that the judge found inconsistent."""
+    verdict_tokens: int = Field(1024, ge=8, le=65_536)
+    """Longest reply of validator and judge."""
+    verdict_temperature: float = Field(0.3, ge=0.0, le=4.0)
+    """Of their sampling; they are never trained."""
     invalid_reward: float = Field(-1.0, ge=-10.0, le=0.0)
     """Bounded pay for a draft that is rejected."""
     novelty_penalty: float = Field(0.2, ge=0.0, le=10.0)

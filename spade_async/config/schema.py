@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from spade_async.config import link_address
 from spade_async.config.agent import AgentConfig
 from spade_async.config.clashes import betas_problem, skill_window_clash, staleness_clash
+from spade_async.config.contract import ContractConfig
 from spade_async.config.correction import CorrectionConfig, correction_problem
 from spade_async.config.designer import DesignerConfig
 from spade_async.config.grounding import GroundingConfig
@@ -254,6 +255,7 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     grounding: GroundingConfig = GroundingConfig()
     designer: DesignerConfig = DesignerConfig()
+    contract: ContractConfig = ContractConfig()
     agent: AgentConfig = AgentConfig()
     regret: RegretConfig = RegretConfig()
     guards: GuardsConfig = GuardsConfig()

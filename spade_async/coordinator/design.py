@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 
-from spade_async.coordinator import hints
+from spade_async.coordinator import hints, opinions
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import DESIGN, Task
 from spade_async.coordinator.prompts import design_prompts
@@ -143,6 +143,8 @@ class DesignLoop:
         core.window.design(
             stage=None if rejection is None else rejection.stage, leak_share=leak_share
         )
+        opinions.take(member, opinions.extra(result), core.config.designer.judge_penalty)
+        core.window.opinions(member.repaired, result.verdicts)
         if rejection is not None:
             core.quota.skip()
             self._scorer.rejected(group, member, rejection)
@@ -226,7 +228,7 @@ class DesignLoop:
                 labels_json=json.dumps(labels),
             ),
             trace,
-            json.dumps({"jail": result.jail, "prompt": result.prompt}),
+            json.dumps({"jail": result.jail, "prompt": result.prompt} | opinions.extra(result)),
         )
         if environment is not None and rejection is None:
             core.ledger.add_environment(environment, group.group_id, member.sample_id, core.step)

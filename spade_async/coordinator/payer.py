@@ -207,6 +207,7 @@ class Payer:
         if reward is None:
             member.missing_reason = _why_missing(verdict, member)
         else:
+            reward = member.reward = reward - member.judge_penalty
             core.window.paid(reward)
             core.pay_window.paid(group.skill, reward)
         core.ledger.set_reward(member.sample_id, reward)

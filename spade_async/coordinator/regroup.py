@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from spade_async.coordinator import blocks
+from spade_async.coordinator import blocks, opinions
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.payer import RUN_ENDED
 from spade_async.coordinator.play import new_play_group, play_group_id
@@ -148,6 +148,7 @@ def _design_group(core: Core, row: GroupRow) -> DesignGroup:
 def _fill_member(core: Core, member: DesignMember, sample: SampleRow) -> None:
     member.reward = sample.reward
     member.missing_reason = sample.missing_reason or sample.unused_reason
+    opinions.take(member, json.loads(sample.extra_json), core.config.designer.judge_penalty)
     if sample.environment_id is not None and sample.rejection_stage is None:
         member.environment = _environment(core, sample.environment_id)
         member.skeleton_share = core.skeletons.share(member.environment.skeleton)

@@ -59,6 +59,8 @@ class DesignMember:
     state: MemberState = MemberState.PENDING
     environment: Environment | None = None
     skeleton_share: float = 0.0
+    judge_penalty: float = 0.0
+    """Taken off its pay; designer.judge_penalty if the judge said no."""
     estimate: RegretEstimate | None = None
     repaired: tuple[str, ...] = ()
     """What was repaired before it could be played; see `DesignResult`."""

@@ -37,6 +37,7 @@ class StepWindow:
     def _clear(self) -> None:
         self._valid: list[bool] = []
         self._stages: Counter[str] = Counter()
+        self._opinions: Counter[str] = Counter()
         self._rewards: list[float] = []
         self._leaks: list[float] = []
         self._skeleton_shares: list[float] = []
@@ -65,6 +66,15 @@ class StepWindow:
             self._seen_stages.add(stage)
         elif leak_share is not None:
             self._leaks.append(leak_share)
+
+    def opinions(self, repaired: tuple[str, ...], verdicts: dict[str, str]) -> None:
+        """One finished design: how it was repaired, and what reviewers said."""
+        for kind in repaired:
+            self._opinions[f"designer/repaired/{kind}"] += 1
+        for who, verdict in verdicts.items():
+            self._opinions[f"designer/{who}/{verdict}"] += 1
+            if verdict == "none":
+                self._opinions["designer/no_verdict"] += 1
 
     def repeated(self, skeleton_share: float) -> None:
         """One valid design: the share of its skeleton among the recent ones."""
@@ -184,6 +194,8 @@ class StepWindow:
             # A stage seen before and not now is a true zero; one never seen stays absent.
             for stage in self._seen_stages:
                 found[f"validity/stage/{stage}"] = float(self._stages[stage])
+        for tag, count in self._opinions.items():
+            found[tag] = float(count)
         for outcome, count in self._jail.items():
             found[f"jail/outcome/{outcome}"] = float(count)
         for name, values in self._labels.items():

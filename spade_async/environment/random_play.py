@@ -22,8 +22,6 @@ _EITHER = re.compile(r"\b(\w{1,20}) or (\w{1,20})\b")
 _LIST = re.compile(
     r"(?i)\b(?:actions|options|choices|commands|moves)\b[^:\n]{0,40}:([^\n.]{1,200})"
 )
-    r"(?i)\b(?:actions|options|choices|commands|moves)\b[^:\n]{0,40}:([^\n.]{1,200})"
-)
 _NUMBER = re.compile(r"-?\d{1,9}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z_-]{1,19}")
 _LOOKED_AT = 4000

@@ -30,7 +30,7 @@ def read_solution(text: str, *, single_turn: bool) -> Reading:
     """The actions in a solution's text.
 
     * boxed texts are actions in their order; of a single-turn program the last one alone counts;
-    * a JSON list of strings is a sequence of actions;
+    * a JSON list of strings is a sequence of actions, and so are several short lines;
     * any other text is one answer, offered boxed and bare. It is certain for a single-turn program
       unless it reads like a sentence (more than four words of letters).
     """
@@ -41,7 +41,7 @@ def read_solution(text: str, *, single_turn: bool) -> Reading:
     if boxes:
         row = tuple(f"{_BOX}{box}}}" for box in boxes)
         return Reading((row[-1:],) if single_turn else (row,), True)
-    row = _listed(text)
+    row = _listed(text) or _lines(text)
     if row and not single_turn:
         return Reading((tuple(f"{_BOX}{item}}}" for item in row), row), True)
     is_sentence = len(_LETTERS.findall(text)) > _MOST_WORDS or "\n" in text
@@ -65,6 +65,14 @@ def boxed_texts(text: str) -> list[str]:
             break
         found.append(text[start + len(_BOX) : at - 1].strip())
     return found
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not 2 <= len(lines) <= MOST_ACTIONS:
+        return ()
+    is_short = all(len(_LETTERS.findall(line)) <= _MOST_WORDS for line in lines)
+    return tuple(lines) if is_short else ()
 
 
 def _listed(text: str) -> tuple[str, ...]:

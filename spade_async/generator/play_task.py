@@ -11,7 +11,7 @@ from spade_async.agent.episode import Play, Played, PlayLimits, play_episode
 from spade_async.environment.session import JailUse
 from spade_async.environment.text import clean, one_line
 from spade_async.generator.context import GeneratorContext
-from spade_async.generator.design_task import EMPTY_TRACE
+from spade_async.generator.draft import EMPTY_TRACE
 from spade_async.generator.meter import EngineMeter
 from spade_async.seeds import derive
 from spade_async.transport.messages import EpisodeResult, PlayTask

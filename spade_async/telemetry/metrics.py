@@ -55,6 +55,15 @@ METRICS: dict[str, Metric] = {
     "designer/validity": _m("share", "Designs of the step that passed every validation stage."),
     "designer/validity_window": _m("share", "The same over the last 200 designs."),
     "validity/stage/<stage>": _m("designs", "Designs of the step rejected at this stage."),
+    "designer/repaired/<kind>": _m(
+        "designs",
+        "Designs of the step that were repaired: fences, braces (their text), turn (written anew).",
+    ),
+    "designer/validator/<verdict>": _m(
+        "designs", "Verdicts of the validator in the step: yes, no, none."
+    ),
+    "designer/judge/<verdict>": _m("designs", "Verdicts of the self-judge: yes, no, none."),
+    "designer/no_verdict": _m("designs", "Replies of validator or judge without a yes or no."),
     "designer/reward_mean": _m(
         "reward", "Mean pay of a design: regret less penalties, or invalid_reward."
     ),

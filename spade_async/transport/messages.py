@@ -102,6 +102,15 @@ class DesignResult(Message):
     """{"tokens"} of the prompt, and what was left out of it, see `generator/design_prompt.py`."""
     signature: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     """MinHash of the program's syntax tree (`grounding/signature.py`); empty when not known."""
+    repaired: list[str] = field(default_factory=list)
+    """What was done before the program was valid: "fences", "braces" (to its text), "turn" (the
+    policy wrote it anew; the trace is that of the first reply). [] of one as it was written."""
+    repair_turns: int = 0
+    """Turn that made the program, 0 is the first reply."""
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    """Every reply that was rejected, in order: [{"stage", "reason"}]."""
+    verdicts: dict[str, Any] = field(default_factory=dict)
+    """{"validator", "judge"}: "yes", "no" or "none" of those that were asked."""
     token_ids: NDArray[np.int32]
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]

@@ -10,7 +10,8 @@ from spade_async.environment.session import JailUse, open_session
 from spade_async.environment.validate import validate
 from spade_async.sandbox import Pool, SandboxPolicy
 from spade_async.types import Reply
-from tests.support.pool_programs import PROGRAMS, PoolProgram
+from tests.support.pool_program import PoolProgram
+from tests.support.pool_programs import PROGRAMS
 
 pytestmark = pytest.mark.timeout(90)
 BUDGET = 8

@@ -6,24 +6,9 @@ Each comes with what wins: a function of the seed, worked out here and not by th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class PoolProgram:
-    """One program, and the actions that earn a return of 1 on a seed."""
-
-    source: str
-    wins: Callable[[int], list[str]]
-    lost: tuple[str, float] = (r"\boxed{no such answer}", 0.0)
-    """An action and the reward it earns at once."""
-    profile: str = "compute"
-
-
-def _box(value: object) -> str:
-    return f"\\boxed{{{value}}}"
-
+from tests.support.pool_program import PoolProgram, box
+from tests.support.pool_programs_odd import ODD
 
 # One question, checked as the reference's skeleton does it: by letters, then by math_verify. A
 # docstring line was put before it, as the pools do.
@@ -72,7 +57,7 @@ class FractionSumEnv:
 def _fraction(seed: int) -> list[str]:
     rng = random.Random(seed)
     a, b = rng.randint(1, 9), rng.randint(2, 9)
-    return [_box(rf"\frac{{{2 * (a + b)}}}{{{2 * b}}}")]  # not in lowest terms: equal all the same
+    return [box(rf"\frac{{{2 * (a + b)}}}{{{2 * b}}}")]  # not in lowest terms: equal all the same
 
 
 # Several turns, keyword-only seed, typed, with a closing and a block that runs only as a script.
@@ -148,7 +133,7 @@ NO_SEED = """class CountingEnv:
 
 def _counting(seed: int) -> list[str]:
     rng = random.Random(seed)
-    return [_box([rng.choice("abc") for _ in range(9)].count("a"))]
+    return [box([rng.choice("abc") for _ in range(9)].count("a"))]
 
 
 # The constructor demands the limit; a base class named Env and one that is not the game.
@@ -182,7 +167,7 @@ class HotColdEnv(BaseGuessEnv):
 
 
 def _hot_cold(seed: int) -> list[str]:
-    return [_box(random.Random(seed).randint(1, 50))]
+    return [box(random.Random(seed).randint(1, 50))]
 
 
 # Something callable that is no class, injected names throughout, a queue and a cache.
@@ -241,9 +226,9 @@ def _maze(seed: int) -> list[str]:
             if 0 <= x + dx < size and 0 <= y + dy < size and (x + dx, y + dy) not in walls
         }
         if grown == reached:
-            return [_box(-1)]
+            return [box(-1)]
         reached, steps = grown, steps + 1
-    return [_box(steps)]
+    return [box(steps)]
 
 
 # Values of other types: a fraction, integer flags, a named tuple, a subclass of str.
@@ -285,155 +270,15 @@ LONG = """class StairsEnv:
         return f"stair {self.at}", reward, done, cut, {"progress": self.at / self.goal}
 """
 
-# Data class, heap, statistics and a class that comes after the one that counts.
-HELPERS = """from dataclasses import dataclass, field
-import heapq
-
-
-@dataclass(order=True)
-class Job:
-    length: int
-    name: str = field(compare=False)
-
-
-class SchedulingEnv:
-    def __init__(self, num_jobs: int = 4, max_turns: int = 5):
-        self.num_jobs, self.max_turns = num_jobs, max_turns
-
-    def reset(self, seed=None, options=None):
-        rng = random.Random(seed)
-        lengths = rng.sample(range(1, 30), self.num_jobs)
-        self.jobs = [Job(n, chr(65 + i)) for i, n in enumerate(lengths)]
-        shown = ", ".join(f"{j.name}={j.length}" for j in self.jobs)
-        return f"Order of least mean waiting for {shown} (mean {statistics.mean(lengths)})", {}
-
-    def solution(self):
-        heap = []
-        for job in self.jobs:
-            heappush(heap, job)
-        return "".join(heappop(heap).name for _ in self.jobs)
-
-    def step(self, action):
-        right = self.solution() in action
-        return f"{'right' if right else 'wrong'} {{done}}", 1.0 * right, True, False, {}
-
-
-class LaterEnv:
-    pass
-"""
-
-
-def _jobs(seed: int) -> list[str]:
-    lengths = random.Random(seed).sample(range(1, 30), 4)
-    return [_box("".join(sorted("ABCD", key=lambda name: lengths["ABCD".index(name)])))]
-
-
-# A seed under another name and place; what `max_turns` is cannot be set.
-OTHER_NAMES = """class ParityEnv:
-    @property
-    def max_turns(self):
-        return 2
-
-    def reset(self, s):
-        rng = random.Random(s)
-        self.bits = [rng.randint(0, 1) for _ in range(12)]
-        return "Parity of each half of " + "".join(map(str, self.bits)) + ", e.g. 01?", {}
-
-    def step(self, action):
-        want = f"{sum(self.bits[:6]) % 2}{sum(self.bits[6:]) % 2}"
-        return "over", float(action == "\\\\boxed{%s}" % want), True, False, {}
-"""
-
-
-def _parity(seed: int) -> list[str]:
-    rng = random.Random(seed)
-    bits = [rng.randint(0, 1) for _ in range(12)]
-    return [_box(f"{sum(bits[:6]) % 2}{sum(bits[6:]) % 2}")]
-
-
-# A guarded import of what is not there; module-level tables; a loss that costs.
-GUARDED = """try:
-    import sympy
-except ImportError:
-    sympy = None
-PRIMES = [p for p in range(2, 60) if all(p % q for q in range(2, p))]
-
-
-class NextPrimeEnv:
-    def reset(self, seed=None):
-        self.index = random.Random(seed).randrange(len(PRIMES) - 1)
-        return f"The prime after {PRIMES[self.index]}?", {}
-
-    def step(self, action):
-        match = re.search(r"boxed\\{\\s*(\\d+)\\s*\\}", action)
-        if match is None:
-            return "no number", -0.5, True, False, {}
-        right = int(match.group(1)) == PRIMES[self.index + 1]
-        return "over", 1.0 if right else -1.0, True, False, {}
-"""
-
-
-def _prime(seed: int) -> list[str]:
-    primes = [p for p in range(2, 60) if all(p % q for q in range(2, p))]
-    return [_box(primes[random.Random(seed).randrange(len(primes) - 1) + 1])]
-
-
-# The class is given its name at the end; the observation has braces, LaTeX and other scripts.
-ALIASED = '''class Vault:
-    """Open the lock: 3 digits."""
-
-    def reset(self, seed: Optional[int] = None) -> Tuple[str, Dict]:
-        self.code = "".join(str(d) for d in random.Random(seed).choices(range(10), k=3))
-        self.known = defaultdict(int)
-        return f"Größe {{3}} · $\\\\frac{{1}}{{2}}$ · code is {self.code[::-1]} reversed ✓", {}
-
-    def step(self, action: str):
-        self.known[action] += 1
-        won = self.code in action
-        return json.dumps(dict(self.known)), float(won), won, not won, {}
-
-
-VaultEnv = Vault
-'''
-
-
-def _vault(seed: int) -> list[str]:
-    return [_box("".join(str(d) for d in random.Random(seed).choices(range(10), k=3)))]
-
-
-NUMPY = """import numpy as np
-
-
-class MatrixEnv:
-    def reset(self, seed=None):
-        self.m = np.random.default_rng(seed).integers(0, 9, size=(2, 2))
-        return f"Trace of {self.m.tolist()}?", {}
-
-    def step(self, action):
-        right = np.bool_(action == "\\\\boxed{%d}" % np.trace(self.m))
-        return "over", np.float32(right), np.bool_(True), np.bool_(False), {}
-"""
-
-
-def _trace(seed: int) -> list[str]:
-    import numpy as np
-
-    return [_box(int(np.trace(np.random.default_rng(seed).integers(0, 9, size=(2, 2)))))]
-
-
 PROGRAMS: dict[str, PoolProgram] = {
     "single turn, math_verify": PoolProgram(SINGLE_TURN, _fraction),
-    "trading": PoolProgram(TRADING, lambda seed: [_box("buy"), _box("sell")]),
+    "trading": PoolProgram(TRADING, lambda seed: [box("buy"), box("sell")]),
     "no seed": PoolProgram(NO_SEED, _counting),
     "demands limit": PoolProgram(DEMANDS_LIMIT, _hot_cold),
     "factory": PoolProgram(FACTORY, _maze),
     "odd values": PoolProgram(
-        ODD_VALUES, lambda seed: [_box(random.Random(seed).randrange(2, 90, 2) // 2)]
+        ODD_VALUES, lambda seed: [box(random.Random(seed).randrange(2, 90, 2) // 2)]
     ),
-    "long": PoolProgram(LONG, lambda seed: [_box("up")] * (2 + seed % 2)),
-    "helpers": PoolProgram(HELPERS, _jobs),
-    "other names": PoolProgram(OTHER_NAMES, _parity),
-    "guarded import": PoolProgram(GUARDED, _prime, lost=(_box(4), -1.0)),
-    "aliased": PoolProgram(ALIASED, _vault),
-    "numpy": PoolProgram(NUMPY, _trace, profile="numpy"),
+    "long": PoolProgram(LONG, lambda seed: [box("up")] * (2 + seed % 2)),
+    **ODD,
 }
