@@ -13,12 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from spade_async.config.agent import AgentConfig
+from spade_async.config.contract import ContractConfig
 from spade_async.config.schema import SandboxConfig
 from spade_async.environment.contract import MAX_SOURCE_BYTES, episode_return
+from spade_async.environment.pool_folder import read_pool
 from spade_async.environment.session import JailUse, MeteredSession, open_session
 from spade_async.environment.text import clean, one_line
 from spade_async.environment.validate import ValidationReport, validate
-from spade_async.errors import SandboxError
+from spade_async.errors import ConfigError, SandboxError
+from spade_async.sandbox_policy import SandboxPolicy
 from spade_async.types import Reply
 
 app = typer.Typer(
@@ -69,6 +72,43 @@ def try_(
     raise typer.Exit(code)
 
 
+@app.command("check")
+def check(
+    folder: Annotated[Path, typer.Argument(help="Folder of programs (*.py, pool.json optional).")],
+    seed: Annotated[int, typer.Option(min=0, help="Root of the instance seeds.")] = 0,
+    max_turns: Annotated[
+        int, typer.Option(min=1, help="Turn limit of the run the pool is meant for.")
+    ] = AgentConfig().max_turns,
+    with_hint: Annotated[
+        bool, typer.Option("--hint/--no-hint", help="Whether each must have a hint().")
+    ] = False,
+    every_check: Annotated[
+        bool, typer.Option("--checks/--no-checks", help="Also the checks of contract.checks.")
+    ] = True,
+    profile: Annotated[str, typer.Option(help="Profile of the jail.")] = "compute",
+) -> None:
+    """Put every program of a folder through the jail; count the rejected by stage and name them.
+
+    Exit codes: 0 all are valid, 1 some are not or were skipped, 2 no such folder, 3 no jail.
+    """
+    from spade_async.commands.env_check import check_folder
+
+    rules = ContractConfig() if every_check else ContractConfig(checks=())
+    try:
+        pool = read_pool(folder)
+        policy = _policy(max_turns, profile)
+        code = asyncio.run(check_folder(pool, policy, seed, max_turns, with_hint, rules))
+    except ConfigError as fault:
+        _error(str(fault).replace("agent.pool=", "", 1))
+        code = EXIT_NO_FILE
+    except SandboxError as fault:
+        _error(f"the jail does not work here: {one_line(str(fault), 600)}; try spade-async doctor")
+        code = EXIT_NO_JAIL
+    except KeyboardInterrupt:
+        code = 130
+    raise typer.Exit(code)
+
+
 def _error(line: str) -> None:
     print(line, file=sys.stderr)
 
@@ -94,12 +134,9 @@ def _read(file: Path) -> str:
     raise typer.Exit(EXIT_NO_FILE)
 
 
-async def _try(source: str, seed: int, max_turns: int, hint_mode: str) -> int:
-    # The compiled jail comes with the command, so that --help works without it.
-    from spade_async.sandbox import Pool, SandboxPolicy
-
+def _policy(max_turns: int, profile: str = "compute") -> SandboxPolicy:
     limits = SandboxConfig()
-    policy = SandboxPolicy(
+    return SandboxPolicy(
         num_workers=2,
         spares=2,
         queue=16,
@@ -108,16 +145,32 @@ async def _try(source: str, seed: int, max_turns: int, hint_mode: str) -> int:
         memory_bytes=limits.memory_bytes,
         reply_bytes=limits.reply_bytes,
         max_turns=max_turns,
+        profiles=(profile,),
     )
+
+
+async def _try(source: str, seed: int, max_turns: int, hint_mode: str) -> int:
+    # The compiled jail comes with the command, so that --help works without it.
+    from spade_async.sandbox import Pool
+
     console = Console(highlight=False)
-    async with Pool(policy) as pool:
+    async with Pool(_policy(max_turns)) as pool:
         report = await validate(
-            pool, source, seed=seed, max_turns=max_turns, hint_mode=hint_mode, num_seeds=2
+            pool,
+            source,
+            seed=seed,
+            max_turns=max_turns,
+            hint_mode=hint_mode,
+            num_seeds=2,
+            rules=ContractConfig(),
         )
+        if report.repairs:
+            kinds = ", ".join(report.repairs)
+            console.print(Text(f"it did not parse and was repaired: {kinds}", style="yellow"))
         _show(console, report)
         if report.rejection is not None:
             return EXIT_REJECTED
-        async with open_session(pool, source, seed, JailUse()) as session:
+        async with open_session(pool, report.source, seed, JailUse()) as session:
             return await _play(console, session, seed)
 
 

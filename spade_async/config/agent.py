@@ -23,6 +23,9 @@ class AgentConfig(Section):
     template without the switch is refused. Thoughts need room in the token limits."""
     max_new_tokens_per_turn: int = Field(16, ge=1, le=65_536)
     """Longest reply in one turn."""
+    pool: str = Field("", max_length=4096)
+    """Folder of programs (`*.py`, and the `pool.json` of spade-async export if there is one) that
+    are the seed pool, in place of the domain's own; "" is the domain's. See docs/contract.md."""
     pool_share: Share = 0.25
     """Share of the agent's places kept for plays from memory or the seed pool; 0 plays only what
     was just designed."""

@@ -15,6 +15,7 @@ from spade_async.coordinator.guards import Guards
 from spade_async.coordinator.life_figures import LifeFigures
 from spade_async.coordinator.pay_window import PayWindow
 from spade_async.coordinator.schedule import Schedule
+from spade_async.coordinator.seed_pool import SeedPool
 from spade_async.coordinator.state import DesignGroup, PlayGroup
 from spade_async.coordinator.tags import Result, tag_problem, without_tokens
 from spade_async.coordinator.timings import Timings
@@ -81,6 +82,8 @@ class Core:
     """Last learner step whose events are on disk; what is newer is written again on a resume."""
     waits_for: str = ""
     """What the next batch waits for, by name."""
+    seed_pool: SeedPool = field(init=False)
+    """Where pool plays get their programs."""
     is_stopping: bool = False
     """No new work is admitted."""
 
@@ -92,6 +95,14 @@ class Core:
     _unsaved_alerts: list[Alert] = field(default_factory=list)
     _saved: dict[str, Any] = field(default_factory=dict)
     """State as last written, so that only changes are written."""
+
+    def __post_init__(self) -> None:
+        """Read the pool's folder.
+
+        Raises:
+            ConfigError: there is none of that name, or nothing in it can be used.
+        """
+        self.seed_pool = SeedPool(self.domain, self.config.agent.pool)
 
     def take_number(self) -> int:
         """A fresh group number."""

@@ -24,7 +24,6 @@ from spade_async.coordinator.state import (
     PlayGroup,
     Shown,
 )
-from spade_async.environment.contract import environment_id, skeleton
 from spade_async.ledger import GroupRow, SampleRow
 from spade_async.ledger.hints import HINTS
 from spade_async.seeds import derive
@@ -78,16 +77,8 @@ class PlayLoop:
         seed = derive(core.config.run.seed, "pool", number)
         if number % MEMORY_EVERY == 0 and (found := core.memory.replay(seed)) is not None:
             return found
-        source = next(core.domain.seed_environments(seed), None)
-        if source is None:
-            return core.memory.replay(seed)
-        return Environment(
-            environment_id=environment_id(source),
-            source=source,
-            labels=tuple(sorted(core.domain.labels(source).items())),
-            skeleton=skeleton(source),
-            origin="seed",
-        )
+        drawn = core.seed_pool.draw(seed)
+        return drawn if drawn is not None else core.memory.replay(seed)
 
     def _start(self, group: DesignGroup, member: DesignMember) -> None:
         assert member.environment is not None
@@ -281,12 +272,24 @@ class PlayLoop:
             self._trainable(play)
         if play.is_complete:
             self._thin_words(play)
+            if play.kind == "pool":
+                self._check_pool(play)
             if play.kind == "replay":
                 self._scorer.payer.replayed(play)
             elif play.parent is not None:
                 self._scorer.played(play)
             if not play.is_ready:
                 self._core.play_groups.pop(play.group_id, None)
+
+    def _check_pool(self, play: PlayGroup) -> None:
+        """A program of the pool's folder that fails in half of its episodes is not played again."""
+        fault = self._scorer.environment_fault(play)
+        if fault is None:
+            return
+        core = self._core
+        told = core.seed_pool.failed(play.environment.environment_id, fault.reason)
+        if told is not None:
+            core.alert(told, kind="pool_program")
 
     def _thin_words(self, play: PlayGroup) -> None:
         """Of many words keep those of the first seed and of the first where the arms differ."""

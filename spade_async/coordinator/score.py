@@ -52,7 +52,7 @@ class Scorer:
         group, member = play.parent, play.member
         assert group is not None
         assert member is not None
-        fault = self._environment_fault(play)
+        fault = self.environment_fault(play)
         if fault is not None:
             core.window.estimate(None)
             note(core, play, None)
@@ -68,7 +68,7 @@ class Scorer:
             core.window.estimate(None)
         self.payer.resolve(group, member, found, play)
 
-    def _environment_fault(self, play: PlayGroup) -> Rejection | None:
+    def environment_fault(self, play: PlayGroup) -> Rejection | None:
         """An environment that fails in at least half of its episodes is the designer's fault."""
         cells = [c for arm in play.cells.values() for c in arm if c is not None]
         faults = [

@@ -233,7 +233,7 @@ class StepLoop:
                 found[f"staleness/{role}_mean"] = mean(ages)
                 found[f"staleness/{role}_max"] = float(max(ages))
         found |= core.diversity.metrics() | core.corpus.metrics()
-        found |= core.memory.metrics()
+        found |= core.memory.metrics() | core.seed_pool.figures()
         found |= core.guards.figures() | hints.figures(core)
         found["designer/skeletons_per_batch"] = self._num_skeletons(rows)
         found["tokens/cut_at_deadline"] = float(core.counters["tokens_cut_at_deadline"])

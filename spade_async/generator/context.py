@@ -85,5 +85,11 @@ class GeneratorContext:
     """Codec of the designer's prompts; None: as the player's."""
     brief_tokens: TokenCodec | None = None
     """Codec for replies of a few words (hints); None: as the player's."""
+
     gate: VersionGate = field(default_factory=VersionGate)
     counters: Counters = field(default_factory=Counters)
+
+    @property
+    def design_codec(self) -> TokenCodec:
+        """Codec of what the designer, and who reviews its programs, are asked."""
+        return self.designer_tokens or self.player.tokens

@@ -84,9 +84,9 @@ async def _design(context: GeneratorContext, task: DesignTask, draft: Draft) -> 
 
 
 async def _write(context: GeneratorContext, task: DesignTask, draft: Draft) -> None:
-    player, config = context.player, context.config
+    player, config, tokens = context.player, context.config, context.design_codec
     fitted = fit(
-        player.tokens,
+        tokens,
         player.domain,
         design_request(config, player.domain, task),
         max_context_tokens=config.model.max_context_tokens,
@@ -97,7 +97,7 @@ async def _write(context: GeneratorContext, task: DesignTask, draft: Draft) -> N
     sampling = Sampling(
         temperature=task.temperature,
         max_new_tokens=task.max_new_tokens,
-        stop_token_ids=player.tokens.stop_token_ids,
+        stop_token_ids=tokens.stop_token_ids,
         seed=task.seed,
         min_version=task.min_version,
     )
@@ -108,7 +108,7 @@ async def _write(context: GeneratorContext, task: DesignTask, draft: Draft) -> N
         )
     trace.add_sampled(generation)
     draft.trace = trace.build()
-    reply = player.tokens.decode([int(token) for token in generation.token_ids])
+    reply = tokens.decode([int(token) for token in generation.token_ids])
     is_whole = generation.finish_reason == "stop"
     await take_reply(context, task, draft, reply, is_whole=is_whole)
     if draft.rejection is not None and config.designer.repair_turns:

@@ -44,7 +44,7 @@ async def repair(
         SandboxError: the jail failed.
         GenerationError: the engine failed.
     """
-    player, config = context.player, context.config
+    player, config, tokens = context.player, context.config, context.design_codec
     first = dataclasses.replace(draft)
     ids = list(said)
     for turn in range(1, config.designer.repair_turns + 1):
@@ -52,7 +52,7 @@ async def repair(
         assert rejection is not None, "only a rejected program is repaired"
         told = repair_turn(rejection.stage.value, rejection.reason)
         try:
-            ids += player.tokens.encode_turn(told, after_stop=is_whole)
+            ids += tokens.encode_turn(told, after_stop=is_whole)
         except GenerationError as cause:
             log.warning("design %s cannot be repaired in turns: %s", task.task_id, cause)
             break
@@ -64,7 +64,7 @@ async def repair(
             Sampling(
                 temperature=task.temperature,
                 max_new_tokens=min(task.max_new_tokens, room),
-                stop_token_ids=player.tokens.stop_token_ids,
+                stop_token_ids=tokens.stop_token_ids,
                 seed=derive(task.seed, "repair", turn),
                 min_version=task.min_version,
             ),
@@ -72,7 +72,7 @@ async def repair(
         answer = [int(token) for token in generation.token_ids]
         ids += answer
         is_whole = generation.finish_reason == "stop"
-        reply = player.tokens.decode(answer)
+        reply = tokens.decode(answer)
         await take_reply(context, task, draft, reply, is_whole=is_whole)
         if draft.rejection is None:
             draft.repaired = (*draft.repaired, "turn")

@@ -103,21 +103,22 @@ async def _ask(
     context: GeneratorContext, task: DesignTask, who: str, messages: list[ChatTurn]
 ) -> tuple[Verdict, str]:
     """Verdict and reply; a prompt that leaves no room for a reply gives no verdict."""
-    player, config = context.player, context.config
-    # Not the brief one: a reviewer should think where the designer does.
-    prompt = player.tokens.encode_prompt(messages)
+    config = context.config
+    # Not the brief one: a reviewer thinks where the designer does.
+    tokens = context.design_codec
+    prompt = tokens.encode_prompt(messages)
     room = config.model.max_context_tokens - len(prompt)
     if room < 1:
         return "none", ""
-    generation = await player.engine.generate(
+    generation = await context.player.engine.generate(
         prompt,
         Sampling(
             temperature=config.designer.verdict_temperature,
             max_new_tokens=min(config.designer.verdict_tokens, room),
-            stop_token_ids=player.tokens.stop_token_ids,
+            stop_token_ids=tokens.stop_token_ids,
             seed=derive(task.seed, who),
             min_version=task.min_version,
         ),
     )
-    reply = player.tokens.decode([int(token) for token in generation.token_ids])
+    reply = tokens.decode([int(token) for token in generation.token_ids])
     return read_verdict(reply, compat=config.run.compat), reply

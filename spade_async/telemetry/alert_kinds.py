@@ -126,5 +126,9 @@ KINDS: dict[str, AlertKind] = {
         "nothing needs to be done; see docs/regret.md, and how hints of that skill read",
     ),
     "hints_again": AlertKind("Hints of such a skill are tried again.", ""),
+    "pool_program": AlertKind(
+        "A program of agent.pool fails and is not played again.",
+        "see which: spade-async env check FOLDER",
+    ),
     "other": AlertKind("Anything else.", ""),
 }

@@ -13,6 +13,7 @@ from functools import lru_cache
 from spade_async.telemetry.life_metrics import LIFE_METRICS
 from spade_async.telemetry.metric import LEARNER_STEP, Metric
 from spade_async.telemetry.metric import per_step as _m
+from spade_async.telemetry.metrics_contract import CONTRACT
 from spade_async.telemetry.metrics_reward import REWARD
 
 METRICS: dict[str, Metric] = {
@@ -55,15 +56,7 @@ METRICS: dict[str, Metric] = {
     "designer/validity": _m("share", "Designs of the step that passed every validation stage."),
     "designer/validity_window": _m("share", "The same over the last 200 designs."),
     "validity/stage/<stage>": _m("designs", "Designs of the step rejected at this stage."),
-    "designer/repaired/<kind>": _m(
-        "designs",
-        "Designs of the step that were repaired: fences, braces (their text), turn (written anew).",
-    ),
-    "designer/validator/<verdict>": _m(
-        "designs", "Verdicts of the validator in the step: yes, no, none."
-    ),
-    "designer/judge/<verdict>": _m("designs", "Verdicts of the self-judge: yes, no, none."),
-    "designer/no_verdict": _m("designs", "Replies of validator or judge without a yes or no."),
+    **CONTRACT,
     "designer/reward_mean": _m(
         "reward", "Mean pay of a design: regret less penalties, or invalid_reward."
     ),

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from spade_async.commands.env import EXIT_NO_FILE, EXIT_OK, EXIT_REJECTED, app
 from spade_async.environment.contract import MAX_SOURCE_BYTES
 from tests.support import environments
+from tests.support.pool_programs import PROGRAMS
 
 pytestmark = pytest.mark.timeout(60)
 EXAMPLES = Path(__file__).parents[2] / "configs" / "environments"
@@ -112,3 +113,24 @@ def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_2(
 def test_each_example_is_a_valid_environment(example: Path) -> None:
     code, output = attempt(example)
     assert code == EXIT_OK, output
+
+
+def test_a_folder_is_checked_and_what_is_wrong_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(PROGRAMS["factory"].source)
+    (tmp_path / "b.py").write_text(environments.STEP_RAISES)
+    (tmp_path / "c.py").write_text(environments.GOOD.replace('"over"', 'f"{no number}"'))
+    (tmp_path / "d.py").write_text("")
+    result = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert result.exit_code == EXIT_REJECTED, result.output
+    assert "skipped   d.py: the program is empty" in result.output
+    assert "step      b.py: step 1 with" in result.output
+    assert "2 valid" in result.output
+    assert "1 of them only after a repair of their text" in result.output
+    assert "1 rejected: step 1" in result.output
+    for name in "bcd":
+        (tmp_path / f"{name}.py").unlink()
+    result = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert (result.exit_code, result.output) == (EXIT_OK, "1 valid\n")
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "gone")])
+    assert result.exit_code == EXIT_NO_FILE
+    assert "No such file" in result.output

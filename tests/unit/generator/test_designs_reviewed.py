@@ -103,6 +103,41 @@ def test_when_no_turn_helps_the_first_rejection_stands() -> None:
     assert len(engine.prompts) == 3
 
 
+def test_the_designers_codec_is_the_one_that_designs_and_repairs() -> None:
+    used: list[str] = []
+
+    class Noted(FakeTokens):
+        def encode_prompt(self, messages: Any) -> list[int]:
+            used.append("prompt")
+            return super().encode_prompt(messages)
+
+        def encode_turn(self, messages: Any, after_stop: bool) -> list[int]:
+            used.append("turn")
+            return super().encode_turn(messages, after_stop)
+
+        def decode(self, ids: list[int]) -> str:
+            used.append("decode")
+            return super().decode(ids)
+
+    async def run() -> DesignResult:
+        settings = Config.model_validate(
+            {
+                "model": {"max_context_tokens": 40_000},
+                "designer": {"max_new_tokens": 200, "repair_turns": 1, "validator": "self"},
+                "contract": {"checks": []},
+            }
+        )
+        engine = ScriptedEngine([program("Bad"), program("Good"), said(r"\boxed{yes}")])
+        player = Player(engine, FakeTokens(), NamedJail(), games)
+        context = GeneratorContext(settings, player, designer_tokens=Noted())
+        await context.gate.open(0)
+        return await run_design(context, TASK)
+
+    result = asyncio.run(run())
+    assert (result.repaired, result.verdicts) == (["turn"], {"validator": "yes"})
+    assert used == ["prompt", "decode", "turn", "decode", "prompt", "decode"]
+
+
 def test_without_repair_turns_nothing_is_asked_again() -> None:
     result, engine = design([program("Bad"), program("Good")])
     assert result.rejection is not None
@@ -225,6 +260,8 @@ def test_the_reference_takes_a_program_that_ours_would_reject() -> None:
     # It never ends, and its second worker is not asked.
     endless = Script(step=[value("more", 0.0)])
 
+    jails: list[FakeJail] = []
+
     class Endless(FakeJail):
         def session(self, source: str, seed: int) -> Any:
             self._script = endless
@@ -240,7 +277,8 @@ def test_the_reference_takes_a_program_that_ours_would_reject() -> None:
                 "contract": {"checks": []},
             }
         )
-        player = Player(ScriptedEngine([program("Good")]), FakeTokens(), Endless(), games)
+        jails.append(Endless())
+        player = Player(ScriptedEngine([program("Good")]), FakeTokens(), jails[-1], games)
         context = GeneratorContext(settings, player)
         await context.gate.open(0)
         return await run_design(context, TASK)
@@ -250,5 +288,6 @@ def test_the_reference_takes_a_program_that_ours_would_reject() -> None:
     assert ours.rejection["stage"] == "termination"
     theirs = asyncio.run(run("reference"))
     assert theirs.rejection is None
-    # load, reset, three probes, reset.
-    assert theirs.jail["calls"] == 6
+    assert jails[1].opened[0].calls == [
+        "reset", r"step \boxed{1}", r"step \boxed{test}", r"step \boxed{42}", "reset",
+    ]  # fmt: skip
