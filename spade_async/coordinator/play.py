@@ -293,7 +293,7 @@ class PlayLoop:
 
     def _thin_words(self, play: PlayGroup) -> None:
         """Of many words keep those of the first seed and of the first where the arms differ."""
-        if Arm.WITH_HINT not in play.cells:
+        if play.kind != "play":
             return
         both = zip(play.returns(Arm.NO_HINT), play.returns(Arm.WITH_HINT), strict=True)
         differing = [i for i, pair in enumerate(both) if None not in pair and pair[0] != pair[1]]

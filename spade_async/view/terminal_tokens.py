@@ -17,6 +17,8 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _MOST_TOKENS = 3000
 """More are left out in the middle; --json has them all."""
 _MOST_HEAVY = 6
+FAR = 0.1
+"""An importance weight further than this from 1 is underlined."""
 CONTROL = "¶"
 """Stands for a control token."""
 
@@ -76,6 +78,8 @@ def _flow(view: TokenView, marks: dict[str, str], has_colour: bool) -> Text:
             text.append(f"[{marks.get(row.version or '', '-')}]")
         before = row.version
         style = "dim" if row.version is None else _style(numbers[row.version])
+        if row.weight is not None and abs(row.weight - 1.0) > FAR:
+            style += " underline"
         text.append(written(row), style=style)
     return text
 
@@ -99,7 +103,8 @@ def _weights(view: TokenView) -> list[RenderableType]:
     said: list[RenderableType] = [
         Text(
             f"importance weights: mean {mean:.3f}, {min(weights):.3f} to {max(weights):.3f}; "
-            f"furthest from 1:",
+            f"{sum(abs(w - 1.0) > FAR for w in weights)} of {len(weights)} further than {FAR} from "
+            "1 (underlined in colour); the furthest:",
             style="dim",
         )
     ]

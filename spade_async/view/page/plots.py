@@ -56,6 +56,19 @@ def plots(run: ViewedRun) -> list[Plot]:
         ),
         curves("Leak", "share", ("designer/leak_share", "hint alone is the answer"), **share),
         curves(
+            "Forgetting", "share", ("guards/forgetting", "below the first or best evaluation"),
+            note="How far held-out success has fallen; negative is a gain.",
+        ),
+        curves("Pay of the designer", "reward", ("designer/reward_mean", "mean over designs")),
+        curves(
+            "Tokens before the first action", "tokens",
+            ("behaviour/tokens_before_action", "unhinted episodes"), low=0.0,
+        ),
+        curves(
+            "Use of answers", "share", ("behaviour/feedback_used_share", "answers used"),
+            ("behaviour/recovery_share", "recovered from a rejection"), **share,
+        ),
+        curves(
             "Staleness", "learner steps", ("staleness/agent_mean", "agent, mean"),
             ("staleness/agent_max", "agent, oldest"), ("staleness/designer_mean", "designer, mean"),
             ("staleness/designer_max", "designer, oldest"), low=0.0, lines=bounds,

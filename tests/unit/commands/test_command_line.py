@@ -22,7 +22,9 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(left.value.code or 0)
 
 
-@pytest.mark.parametrize("verb", ["train", "status", "report", "doctor", "config"])
+@pytest.mark.parametrize(
+    "verb", ["train", "status", "report", "show", "export", "compare", "doctor", "config"]
+)
 def test_every_verb_explains_itself(verb: str) -> None:
     answer = RUNNER.invoke(cli.app, [verb, "--help"])
     assert answer.exit_code == 0

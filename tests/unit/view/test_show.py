@@ -8,6 +8,7 @@ import re
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -19,6 +20,7 @@ from spade_async.types import RegretClass
 from spade_async.view.environment import look
 from spade_async.view.find import find
 from spade_async.view.run import opened
+from tests.support.ledger_rows import batch_row, report
 from tests.support.viewed_run import (
     BOTH_LOSE,
     BOTH_WIN,
@@ -211,3 +213,29 @@ def test_sequences_of_a_sample_are_told_apart(maker):
     # Three given tokens and two of weights 0.0 in the first, two of 0.1 in the second.
     assert before.splitlines()[-1] == "[-]0 1 2 [a]3 4 "
     assert after.splitlines()[1] == "[b]5 6 "
+
+
+def test_a_token_far_from_weight_1_is_underlined_and_listed(maker):
+    name = maker.environment([HINT_HELPS, BOTH_WIN])
+    said = {
+        "token_logprobs": np.array([-0.5, -0.4, -0.6, -0.5], np.float32),
+        "token_weights": np.array([1.0, 1.25, 0.95, 1.0], np.float32),
+    }
+    ledger = maker.ledger
+    with ledger.transaction():
+        ledger.plan_batch(1, 0, 1, [batch_row("d-0000000.0", "d-0000000")])
+    with ledger.transaction(full=True):
+        ledger.consume_batch(1, report(0, 1, ["d-0000000.0"], **said), 1.0)
+    run = maker.close()
+    with opened(run) as viewed:
+        tokens = look(viewed, find(viewed, name)).as_dict()["design_tokens"]
+    assert tokens["weights"] == [None] * 3 + [1.0, 1.25, pytest.approx(0.95), 1.0]
+    assert tokens["learner_logprobs"][4] == pytest.approx(-0.4)
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+    show(run, name, seed=None, as_json=False, console=console)
+    # The program above is underlined in places too.
+    text = console.file.getvalue().partition("tokens of the design")[2]
+    # The second sampled token, of weights 0.0 (cyan), and no other one.
+    assert "\x1b[4;36m4 \x1b[0m" in text
+    assert text.count("\x1b[4;") == 1
+    assert "1 of 4 further than 0.1 from 1" in printed(run, name, width=200)
