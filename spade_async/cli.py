@@ -286,13 +286,15 @@ def replay(
     run: Run,
     batch: Annotated[
         str,
-        typer.Argument(metavar="BATCH", help="Name of a batch in RUN/quarantine, or its step."),
+        typer.Argument(metavar="STEP|BATCH", help="A trained step, or a batch in RUN/quarantine."),
     ],
     json_output: Json = False,
 ) -> None:
-    """Run a batch again that was set aside, alone, on the CPU; name what is not finite in it.
+    """Run a step again, alone, on the CPU; nothing in the run folder changes.
 
-    Sample, environment, role, token and quantity. Exit code 0: reproduced; 1: it is finite here.
+    A step that was trained: age, advantage, ratio, weight and part of the gradient of each sample,
+    as long as its tokens are in the ledger. A batch that was set aside: what is not finite in it,
+    by sample, environment, role, token and quantity; exit code 1 when it is finite here.
     """
     from spade_async.commands import replay as command
 

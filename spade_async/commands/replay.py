@@ -1,4 +1,4 @@
-"""`spade-async replay`: runs a batch again whose update was not finite, and names the culprit."""
+"""`spade-async replay`: runs a step again; of one that was not finite it names the culprit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from spade_async.commands import replay_step
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.errors import ConfigError, LedgerError
@@ -60,7 +61,22 @@ def figures(run_dir: Path, name: str) -> dict[str, Any]:
 
 
 def replay(run_dir: Path, name: str, *, as_json: bool, console: Console) -> bool:
-    """Print what the batch does; returns whether it is not finite here either."""
+    """Print what a batch set aside, or a trained step, does.
+
+    Returns:
+        Whether a batch that was set aside is not finite here either; True for a trained step.
+    """
+    step = replay_step.step_of(run_dir, name)
+    if step is not None:
+        config = load_resolved(run_dir)
+        if config.is_scripted:
+            raise ConfigError(f"{run_dir} is a scripted run: it has no model to run a step with")
+        info = read_info(RunFolder(run_dir))
+        model = Path(info.get("model_folder") or config.model.path)
+        replay_step.show(
+            replay_step.figures(run_dir, step, model), as_json=as_json, console=console
+        )
+        return True
     found = figures(run_dir, name)
     if as_json:
         print(json.dumps(found, indent=2))
