@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import resource
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from benches._scratch import scratch
 
 PROMPT_TOKENS = 24
 CONTEXT = 384
@@ -52,8 +53,7 @@ async def _run(quick: bool) -> dict[str, Any]:
     from spade_async.engine.builtin import BuiltinEngine
 
     new, repeats = (48, 1) if quick else (96, 3)
-    with tempfile.TemporaryDirectory(prefix="spade-async-bench-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         _save_model(folder)
         config = EngineConfig(slots=64, threads=1)
         steady = []

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import tempfile
-from pathlib import Path
 from typing import Any
 
+from benches._scratch import scratch
 from benches.wire.hosts import over_hosts, why_not
 from benches.wire.traffic import over_bad_network
 from spade_async.transport.keys import write_keys
@@ -30,8 +29,8 @@ def run(quick: bool) -> dict[str, Any]:
         reason = why_not()
         if reason is not None:
             return found | {"namespaces": None, "why_not": reason}
-        with tempfile.TemporaryDirectory(prefix="spade-keys-") as folder:
-            server, client = Path(folder, "server"), Path(folder, "client")
+        with scratch() as folder:
+            server, client = folder / "server", folder / "client"
             write_keys(server)
             client.mkdir()
             shutil.copy(server / "client.key", client / "client.key")

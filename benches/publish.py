@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from benches._scratch import scratch
 from benches.scripted.run import finished_run
 from benches.weights.fit import fit
 from benches.weights.model import save_model
@@ -89,14 +89,14 @@ async def _run(quick: bool) -> dict[str, Any]:
     repeated: dict[str, dict[str, Any]] = {}
     for name in QUICK if quick else SIZES:
         width, layers = SIZES[name]
-        with tempfile.TemporaryDirectory(prefix="spade-async-bench-") as scratch:
-            model = Path(scratch) / "model"
+        with scratch() as folder:
+            model = folder / "model"
             num_bytes = save_model(model, width=width, layers=layers)
             copy_s = _copy_s(num_bytes)
             # Where a run keeps its weights; a folder of our own, gone with the block.
             with (
-                tempfile.TemporaryDirectory(prefix="spade-async-bench-", dir=_memory()) as store,
-                publisher(model, Path(store)) as ours,
+                scratch(_memory()) as store,
+                publisher(model, store) as ours,
             ):
                 for swap in ("recompute", "keep"):
                     count = 3 if quick else 9
@@ -109,8 +109,9 @@ async def _run(quick: bool) -> dict[str, Any]:
     return {"sizes": rows, "repeated": repeated, "nano": None if quick else _nano()}
 
 
-def _memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+def _memory() -> Path | None:
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
 
 
 def _copy_s(num_bytes: int) -> float:

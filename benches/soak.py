@@ -15,16 +15,15 @@ import itertools
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benches._scratch import scratch
 from spade_async.config.run_folder import RunFolder
 from spade_async.ledger import LedgerReader
 from spade_async.supervisor.folder import read_info
@@ -231,8 +230,7 @@ def _halves(x: Sequence[float], y: Sequence[float]) -> dict[str, float]:
 def run(quick: bool) -> dict[str, Any]:
     """The whole measurement."""
     num_steps = QUICK_STEPS if quick else STEPS
-    parent = Path(tempfile.mkdtemp(prefix="spade-soak-"))
-    try:
+    with scratch() as parent:
         samples = watch(parent / "run", num_steps, QUICK_EVERY_S if quick else EVERY_S)
         made_s, steps = ledger_figures(parent / "run")
         result = analyse(samples, made_s, num_steps)
@@ -243,8 +241,6 @@ def run(quick: bool) -> dict[str, Any]:
         }
         result["quick"] = quick
         return result
-    finally:
-        shutil.rmtree(parent, ignore_errors=True)
 
 
 def table(result: dict[str, Any]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benches._scratch import scratch
 from benches.scripted.setting import sets
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +45,8 @@ def finished_run(
     Raises:
         RuntimeError: it did not end well; with what it said.
     """
-    with tempfile.TemporaryDirectory(prefix="spade-async-bench-") as scratch:
-        folder = Path(scratch) / "run"
+    with scratch() as parent:
+        folder = parent / "run"
         command = [
             sys.executable, "-m", "spade_async", "train", str(ROOT / "configs" / config),
             "--run-dir", str(folder), *sets(values),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from benches._scratch import scratch
 from spade_async.config.run_folder import RunFolder
 from spade_async.telemetry.status import read_status
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 def run_share(steps: int) -> dict[str, Any]:
     """Train the nano model for a few steps (the model is made first where it is not cached)."""
-    with tempfile.TemporaryDirectory(prefix="spade-link-") as folder:
-        run = Path(folder, "run")
+    with scratch() as folder:
+        run = folder / "run"
         spade = [sys.executable, "-m", "spade_async"]
         sets = ["--set", f"train.steps={steps}", "--set", "eval.instances_per_level=48"]
         train = [*spade, "train", "configs/nano.toml", *sets, "--run-dir", str(run)]
