@@ -18,7 +18,7 @@ from spade_async.config.schema import Config
 from spade_async.errors import ConfigError
 from spade_async.simulate.assumptions import Assumed, drawn_workload
 from spade_async.simulate.natural_age import check_bounds
-from spade_async.simulate.prediction import read_run
+from spade_async.simulate.prediction import read_newest
 from spade_async.simulate.recorded import MeasuredSteps
 from spade_async.simulate.startup import bound_lines, load_of
 from spade_async.simulate.whatif import Grid, Row, rows, setting_of, settings
@@ -124,15 +124,15 @@ def _recorded(config: Config, run: Path, options: Options) -> Work:
         raise ConfigError(f"durations come from {run}: leave the options that assume them out")
     folder = RunFolder(run)
     starts = [float(start) for start in read_info(folder).get("starts_unix_s", [])]
-    since_s = max(starts, default=0.0)
-    recorded = read_run(run, since_unix_s=since_s)
+    recorded, num_passed = read_newest(run, starts)
     measured, workload = recorded.measured, recorded.workload
     # The run's own number of steps: the same long pieces then fall into the same steps.
     warm_up = measured.warm_up
     steps = warm_up + (options.steps or measured.num_steps)
+    passed = f" before its last {num_passed} starts, which did too few steps" if num_passed else ""
     is_own = config == recorded.config
     return Work(
-        config, workload, f"durations of {run}", workload.latency_s, steps, warm_up,
+        config, workload, f"durations of {run}{passed}", workload.latency_s, steps, warm_up,
         measured if is_own else None,
     )  # fmt: skip
 

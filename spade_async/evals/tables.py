@@ -100,8 +100,12 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
         (
             "cost",
             f"{_count(report['wall_seconds'])} s wall, {_count(report['cpu_seconds'])} CPU-s,"
-            f" of that model {_count(report['warm_start_seconds'])} s wall;"
-            f" peak memory {_number(report['peak_memory_gib'], 2)} GiB (PSS);"
+            + (
+                f" of that model {_count(report['warm_start_seconds'])} s wall;"
+                if report["warm_start_seconds"] is not None
+                else " no model was made;"
+            )
+            + f" peak memory {_number(report['peak_memory_gib'], 2)} GiB (PSS);"
             f" restarts {_count(report['restarts'])}",
         ),
     )

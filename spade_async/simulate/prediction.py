@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.errors import LedgerError
 from spade_async.ledger import LedgerReader
 from spade_async.simulate.recorded import (
     MeasuredSteps,
@@ -28,8 +31,10 @@ class RecordedRun:
     workload: RecordedWorkload
 
 
-def read_run(run_dir: Path, *, since_unix_s: float = 0.0) -> RecordedRun:
-    """Read steps and work of a run, after the start at `since_unix_s`.
+def read_run(
+    run_dir: Path, *, since_unix_s: float = 0.0, until_unix_s: float = math.inf
+) -> RecordedRun:
+    """Read steps and work of a run, after the start at `since_unix_s` and before `until_unix_s`.
 
     Raises:
         ConfigError: not a run folder.
@@ -37,9 +42,31 @@ def read_run(run_dir: Path, *, since_unix_s: float = 0.0) -> RecordedRun:
     """
     config = load_resolved(run_dir)
     with LedgerReader.open(RunFolder(run_dir).ledger) as ledger:
-        measured = measured_steps(ledger, since_unix_s, config.async_.bounds[0])
-        workload = recorded_workload(ledger, since_unix_s, *config.async_.bounds)
+        span = (since_unix_s, until_unix_s)
+        measured = measured_steps(ledger, span, config.async_.bounds[0])
+        workload = recorded_workload(ledger, span, *config.async_.bounds)
     return RecordedRun(config, measured, workload)
+
+
+def read_newest(run_dir: Path, starts_unix_s: Sequence[float]) -> tuple[RecordedRun, int]:
+    """The newest start of a run that did enough steps, and how many newer ones did not.
+
+    Raises:
+        ConfigError: not a run folder.
+        LedgerError: no timings, or no start that did enough.
+    """
+    ends = [*sorted(starts_unix_s)[1:], math.inf]
+    spans = list(zip(sorted(starts_unix_s), ends, strict=True)) or [(0.0, math.inf)]
+    first: LedgerError | None = None
+    for number, (since_s, until_s) in enumerate(reversed(spans)):
+        try:
+            return read_run(run_dir, since_unix_s=since_s, until_unix_s=until_s), number
+        except LedgerError as fault:
+            first = first or fault
+    assert first is not None  # there is a span, and it failed
+    if len(spans) == 1:
+        raise first
+    raise LedgerError(f"{first} (none of the {len(spans)} starts of this run did enough)")
 
 
 def predict_step_s(work: RecordedRun, target: RecordedRun) -> float:

@@ -159,18 +159,22 @@ def _pause_s(steps: list[StepTime]) -> float:
     return statistics.median(at_once) if at_once else 0.0
 
 
-def measured_steps(ledger: LedgerReader, since_unix_s: float, bound: int) -> MeasuredSteps:
-    """Step time of a run after the start at `since_unix_s`, without the filling of the pipeline.
+Span = tuple[float, float]
+"""Unix seconds of a start of the run and of its end."""
+
+
+def measured_steps(ledger: LedgerReader, span: Span, bound: int) -> MeasuredSteps:
+    """Step time of a run in one of its starts, without the filling of the pipeline.
 
     Raises:
         LedgerError: no timings, or too few steps.
     """
-    times = _finished(ledger, since_unix_s)
+    times = _finished(ledger, span)
     warm_up = bound + 1
     num_steps = len(times) - warm_up
     if num_steps < FEWEST_STEPS:
         raise LedgerError(
-            f"ledger {ledger.path} has {len(times)} steps since its last start; with a bound of "
+            f"ledger {ledger.path} has {len(times)} steps of one start; with a bound of "
             f"{bound} a replay needs at least {warm_up + FEWEST_STEPS}: let it run longer"
         )
     ends = [step.trained_unix_s for step in times if step.trained_unix_s is not None]
@@ -181,7 +185,7 @@ def measured_steps(ledger: LedgerReader, since_unix_s: float, bound: int) -> Mea
 
 
 def recorded_workload(
-    ledger: LedgerReader, since_unix_s: float, agent_bound: int, designer_bound: int
+    ledger: LedgerReader, span: Span, agent_bound: int, designer_bound: int
 ) -> RecordedWorkload:
     """Everything of a run in order of admission.
 
@@ -193,7 +197,7 @@ def recorded_workload(
             f"ledger {ledger.path}: its designs were played again at later steps "
             "(designer.reward.delay), which the simulated schedule does not do: take a run without"
         )
-    steps = _finished(ledger, since_unix_s)
+    steps = _finished(ledger, span)
     last = max((step.ordinal for step in steps), default=0)
     times = _Times(ledger, last - designer_bound - 1, last - agent_bound - 1)
     if times.num_settled < _FEWEST_GROUPS or not any(step.loaded_unix_s for step in steps):
@@ -329,11 +333,11 @@ def _total_s(piece: Piece) -> float:
     return piece.slot_s + piece.other_s
 
 
-def _finished(ledger: LedgerReader, since_unix_s: float) -> list[StepTime]:
+def _finished(ledger: LedgerReader, span: Span) -> list[StepTime]:
     return [
         step
         for step in ledger.step_times()
-        if step.trained_unix_s is not None and step.taken_unix_s >= since_unix_s
+        if step.trained_unix_s is not None and span[0] <= step.taken_unix_s < span[1]
     ]
 
 

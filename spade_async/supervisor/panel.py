@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -33,7 +34,10 @@ def panel(status: RunStatus) -> RenderableType:
         body.append(Text.assemble(("limited by ", "bold"), status.limited_by))
     if status.alarms:
         body.append(Text(f"alarms that hold now: {', '.join(status.alarms)}", style="bold yellow"))
-    body += [Text(f"! {alert}", style="yellow") for alert in status.alerts[-_MAX_ALERTS:]]
+    body += [
+        Text(f"! {clock_of(alert.unix_s)}{alert}", style="yellow")
+        for alert in status.alerts[-_MAX_ALERTS:]
+    ]
     if status.failure:
         body.append(Text(status.failure, style="bold red"))
     title = f"spade-async · {status.state} · weights {status.policy_version}"
@@ -62,8 +66,14 @@ def plain_line(status: RunStatus) -> str:
     if status.alarms:
         parts.append(f"alarms {', '.join(status.alarms)}")
     if status.alerts:
-        parts.append(f"alerts {len(status.alerts)}: {status.alerts[-1]}")
+        newest = status.alerts[-1]
+        parts.append(f"alerts {len(status.alerts)}: {clock_of(newest.unix_s)}{newest}")
     return " | ".join(parts)
+
+
+def clock_of(unix_s: float) -> str:
+    """When an alert was told, in local time; "" when that is not known."""
+    return time.strftime("%m-%d %H:%M ", time.localtime(unix_s)) if unix_s > 0 else ""
 
 
 def share(value: float | None) -> str:
@@ -131,13 +141,31 @@ def _figures(status: RunStatus) -> RenderableType:
             ("oldest wait", seconds(status.oldest_wait_seconds)),
         ),
     )
-    grid = Table.grid(padding=(0, 2))
-    for _ in columns:
-        grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(justify="right", no_wrap=True)
-    for row in zip(*columns, strict=True):
-        grid.add_row(*[cell for pair in row for cell in pair])
-    return grid
+    return _Columns(columns)
+
+
+class _Columns:
+    """Four columns of figures where they fit, else two, else one: nothing is ever cut off."""
+
+    def __init__(self, columns: tuple[_Figures, ...]) -> None:
+        self._columns = columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for num in (len(self._columns), 2, 1):
+            grid = self._grid(num)
+            if num == 1 or console.measure(grid).maximum <= options.max_width:
+                yield grid
+                return
+
+    def _grid(self, num: int) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        for _ in range(num):
+            grid.add_column(style="dim", no_wrap=True)
+            grid.add_column(justify="right", no_wrap=True)
+        for first in range(0, len(self._columns), num):
+            for row in zip(*self._columns[first : first + num], strict=True):
+                grid.add_row(*[cell for pair in row for cell in pair])
+        return grid
 
 
 def _mixes(metrics: Mapping[str, float]) -> list[str]:

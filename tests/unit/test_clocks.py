@@ -21,6 +21,7 @@ from tests.unit.test_imports import PACKAGE, ROOT
 RECORDS = {
     "supervisor/hang_report.py": "first line of a report",
     "supervisor/info.py": "starts of a run, in run.json",
+    "supervisor/panel.py": "when an alert was told, in local time",
     "supervisor/train.py": "name of a new run folder",
     "telemetry/alerts.py": "when an alert was told",
     "telemetry/clock.py": "where the steady clock begins",

@@ -5,15 +5,20 @@ Only what a real coordinator would have written: what was not in at the end is n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from spade_async.config.load import dump_resolved
+from spade_async.config.run_folder import RunFolder
+from spade_async.config.schema import Config
 from spade_async.coordinator.schedule import Take, Wait
 from spade_async.errors import LedgerError
 from spade_async.ledger import STILL_OUT, GroupRow, Ledger, LedgerReader, StepTime, TaskTime
 from spade_async.simulate.durations import Fixed, LogNormal
+from spade_async.simulate.prediction import read_newest
 from spade_async.simulate.recorded import measured_steps, recorded_workload
 from spade_async.simulate.two_roles import TwoRoles, TwoRoleSetting
 from spade_async.simulate.workload import Design, DrawnWorkload, Piece, Play
@@ -28,6 +33,9 @@ WORK = DrawnWorkload(
     seed=3, designs=LogNormal.of_mean(20.0, 0.7), episodes=LogNormal.of_mean(10.0, 0.7),
     learner=Fixed(12.0), validity=0.8, swap=Fixed(0.5),
 )  # fmt: skip
+
+
+WHOLE = (0.0, math.inf)
 
 
 @dataclass
@@ -150,8 +158,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_own_step_time_is_predicted_to_a_fraction(path: Path) -> None:
     with LedgerReader.open(path) as ledger:
-        measured = measured_steps(ledger, 0.0, SETTING.agent_bound)
-        work = recorded_workload(ledger, 0.0, SETTING.agent_bound, SETTING.designer_bound)
+        measured = measured_steps(ledger, WHOLE, SETTING.agent_bound)
+        work = recorded_workload(ledger, WHOLE, SETTING.agent_bound, SETTING.designer_bound)
     assert (measured.warm_up, measured.num_steps) == (3, 57)
     found = TwoRoles(SETTING, work).run(60, warm_up=3)
     # Only the last steps meet stand-ins for what was not in; nothing else differs.
@@ -175,7 +183,7 @@ def test_own_step_time_is_predicted_to_a_fraction(path: Path) -> None:
 def test_step_time_under_another_setting_is_predicted_within_ten_percent(path, changed) -> None:
     other = replace(SETTING, **changed)
     with LedgerReader.open(path) as ledger:
-        work = recorded_workload(ledger, 0.0, SETTING.agent_bound, SETTING.designer_bound)
+        work = recorded_workload(ledger, WHOLE, SETTING.agent_bound, SETTING.designer_bound)
     truth = TwoRoles(other, WORK).run(60, warm_up=3)
     found = TwoRoles(other, work).run(60, warm_up=3)
     assert found.step_s == pytest.approx(truth.step_s, rel=0.10)
@@ -183,7 +191,7 @@ def test_step_time_under_another_setting_is_predicted_within_ten_percent(path, c
 
 def test_pieces_that_were_not_in_are_stood_in_for_and_not_left_out(path: Path) -> None:
     with LedgerReader.open(path) as ledger:
-        work = recorded_workload(ledger, 0.0, SETTING.agent_bound, SETTING.designer_bound)
+        work = recorded_workload(ledger, WHOLE, SETTING.agent_bound, SETTING.designer_bound)
         num_designs = 4 * len(ledger.query("SELECT 1 FROM groups WHERE kind = 'design'"))
         tasks = ledger.task_times()
     summary = work.summary
@@ -201,13 +209,28 @@ def test_a_run_that_is_too_short_says_how_long_it_must_be(tmp_path: Path) -> Non
     record(path, SETTING, 5)
     with LedgerReader.open(path) as ledger:
         with pytest.raises(LedgerError, match=r"5 steps .* bound of 2 a replay needs at least 7"):
-            measured_steps(ledger, 0.0, SETTING.agent_bound)
+            measured_steps(ledger, WHOLE, SETTING.agent_bound)
         with pytest.raises(LedgerError, match="let it run longer"):
-            recorded_workload(ledger, 0.0, 8, 16)
+            recorded_workload(ledger, WHOLE, 8, 16)
 
 
 def test_steps_of_an_earlier_start_do_not_count(path: Path) -> None:
     with LedgerReader.open(path) as ledger:
         times = ledger.step_times()
         since_s = times[20].taken_unix_s
-        assert measured_steps(ledger, since_s, 2).num_steps == 60 - 20 - 3
+        assert measured_steps(ledger, (since_s, math.inf), 2).num_steps == 60 - 20 - 3
+
+
+def test_right_after_a_resume_the_start_before_it_is_replayed(path: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.ledger.write_bytes(path.read_bytes())
+    bounds = {"agent_bound": SETTING.agent_bound, "designer_bound": SETTING.designer_bound}
+    dump_resolved(Config.model_validate({"async": bounds}), tmp_path)
+    with LedgerReader.open(path) as ledger:
+        times = [step.taken_unix_s for step in ledger.step_times()]
+    starts = [times[0] - 1.0, times[40] - 0.001, times[-1] + 5.0]
+    found, num_passed = read_newest(tmp_path, starts)
+    # The last start has no step yet; of the one before it the pipeline's filling is left out.
+    assert (num_passed, found.measured.num_steps) == (1, len(times) - 40 - 3)
+    with pytest.raises(LedgerError, match=r"0 steps of one start.*none of the 2 starts"):
+        read_newest(tmp_path, [times[-1] + 5.0, times[-1] + 9.0])

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import io
+import time
 
+import pytest
 from rich.console import Console
 
 from spade_async.supervisor.display import LiveDisplay, PlainDisplay, make_display
 from spade_async.supervisor.panel import panel, plain_line
+from spade_async.telemetry.alerts import Alert
 from spade_async.telemetry.status import ProcessStatus, RunStatus
 
 RUNNING = RunStatus(
@@ -35,6 +38,27 @@ def test_panel_shows_what_the_run_does() -> None:
     for shown in ("12/150", "90%", "0.081", "add 50%  mod 30%", "123,456", "2.0 ms / 1.5 s",
                   "learner: it waits", "! two", "gen-0", "waits for [red] (3 s)"):  # fmt: skip
         assert shown in text
+
+
+@pytest.mark.parametrize("width", [200, 140, 80, 60])
+def test_no_figure_is_cut_off_whatever_the_width(width: int) -> None:
+    text = rendered(RUNNING, width)
+    names = (
+        "validity", "last 200 designs", "regret", "skeletons/batch", "solved without hint",
+        "solved with hint", "frontier", "held out", "episodes/h", "generator idle", "learner idle",
+        "jail p50 / p99", "staleness agent", "staleness designer", "clipped", "oldest wait",
+    )  # fmt: skip
+    for shown in (*names, "123,456", "2.0 ms / 1.5 s", "0.081", "12/150"):
+        assert shown in text
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_an_alert_says_when_it_was_told() -> None:
+    told_s = time.mktime((2026, 3, 4, 15, 7, 9, 0, 0, -1))
+    status = RUNNING.model_copy(update={"alerts": [Alert(text="gen-0 died", unix_s=told_s)]})
+    assert "! 03-04 15:07 gen-0 died" in rendered(status)
+    assert "alerts 1: 03-04 15:07 gen-0 died" in plain_line(status)
 
 
 def test_unknown_numbers_are_dashes_not_zeros() -> None:
