@@ -38,8 +38,7 @@ def check(found: dict[str, Any], *, tolerance: float = 1e-3) -> None:
     samples = found["samples"]
     assert sum(s["share"] for s in samples) == pytest.approx(1.0, abs=1e-3)
     for sample in samples:
-        assert (sample["grad_norm"] > 0) == (sample["ratio_mean"] is not None)
-        assert (sample["advantage"] == 0.0) <= (sample["grad_norm"] == 0.0)
+        assert sample["grad_norm"] == 0.0 or sample["ratio_mean"] is not None
         assert sample["age"] >= 0
         assert sample["tokens"] > 0
 
