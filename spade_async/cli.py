@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from spade_async.cli_corpus import app as corpus_app
 from spade_async.errors import SandboxError, SpadeError
 
 _TRACEBACK = {"shown": False}
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.add_typer(corpus_app, name="corpus")
 
 ConfigFile = Annotated[
     Path,

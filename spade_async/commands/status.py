@@ -56,6 +56,7 @@ def as_json(status: RunStatus) -> dict[str, Any]:
         "limited_by": status.limited_by,
         "alerts": [alert.model_dump() for alert in status.alerts],
         "alarms": status.alarms,
+        "corpus_bad_rows": status.metrics.get("grounding/bad_rows"),
         "failure": status.failure,
         "scripted": status.is_scripted,
         "updated_unix_s": status.updated_unix_s,

@@ -40,7 +40,7 @@ def stdlib_documents(max_document_words: int) -> list[Document]:
     """
     documents = [
         Document(document_id, cut_words(text, max_document_words))
-        for document_id, text in _docstrings()
+        for document_id, text in stdlib_docstrings()
     ]
     if not documents:
         raise ConfigError(
@@ -51,7 +51,8 @@ def stdlib_documents(max_document_words: int) -> list[Document]:
 
 
 @functools.cache
-def _docstrings() -> tuple[tuple[str, str], ...]:
+def stdlib_docstrings() -> tuple[tuple[str, str], ...]:
+    """(id, docstring) of all of them, sorted by id, uncut."""
     found: dict[str, str] = {}
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         if path.stem.startswith("_") or path.stat().st_size > MAX_FILE_BYTES:
@@ -63,10 +64,15 @@ def _docstrings() -> tuple[tuple[str, str], ...]:
         except (OSError, SyntaxError, ValueError) as error:
             logger.warning("corpus: %s is skipped (%s)", path.name, type(error).__name__)
             continue
-        for qualname, docstring in _walk(module, ""):
+        for qualname, docstring in module_docstrings(module):
             if len(docstring.split()) >= MIN_WORDS:
                 found.setdefault(f"{path.stem}:{qualname}", docstring)
     return tuple(sorted(found.items()))
+
+
+def module_docstrings(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """(qualified name, docstring) of a parsed module, "" for its own."""
+    return _walk(module, "")
 
 
 def _walk(

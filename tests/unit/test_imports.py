@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("supervisor",),
     ("view",),
     ("commands",),
-    ("cli",),
+    ("cli", "cli_corpus"),
     ("__main__",),
 )  # fmt: skip
 

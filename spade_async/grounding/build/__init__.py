@@ -1,0 +1,1 @@
+"""Builds corpora from what is installed, without a network (`spade-async corpus build`)."""
