@@ -177,6 +177,7 @@ class StepWindow:
             "regret/lower_bound": mean(
                 e.lower_bound for e in self._estimates if e.lower_bound is not None
             ),
+            "regret/stopped_share": mean(float(e.is_stopped) for e in self._estimates),
             "regret/missing": float(self._missing_regret),
             "solve/no_hint": mean(e.mean_no_hint for e in self._estimates),
             "solve/with_hint": mean(e.mean_with_hint for e in self._estimates),

@@ -30,6 +30,9 @@ METRICS: dict[str, Metric] = {
     "regret/lower_bound": _m(
         "return", "Mean lower bound of an environment's regret at regret.confidence."
     ),
+    "regret/stopped_share": _m(
+        "share", "Environments whose class was certain before all pairs were played."
+    ),
     "hints/<skill>/regret": _m(
         "return", "Running regret of a skill: mean over its newest 64 environments."
     ),

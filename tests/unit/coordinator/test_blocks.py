@@ -15,6 +15,7 @@ from spade_async.ledger import LedgerReader, SampleRow
 from spade_async.transport import messages as m
 from spade_async.types import Arm, RegretClass
 from tests.support.fake_hub import FakeHub
+from tests.support.probe_world import FaultyGenerator, ProbeRun
 from tests.support.scripted_run import ScriptedGenerator
 from tests.unit.coordinator.test_loop import Run, check_invariants, small
 
@@ -171,3 +172,42 @@ def test_ids_of_tasks_say_where_their_seeds_begin() -> None:
     assert task_id("d-1.0.play", Arm.NO_HINT, 0) == "d-1.0.play.no_hint"
     assert start_of(task_id("d-1.0.play", Arm.NO_HINT, 6)) == 6
     assert start_of("d-1.0.play.no_hint") == 0
+
+
+def test_a_cut_in_a_later_block_ends_its_group_with_what_is_there(tmp_path: Path) -> None:
+    regret = {"early_class": True, "early_block": 2, "early_error": 0.0}
+    run = ProbeRun(
+        tmp_path / "run",
+        **{"async": {"staleness": 1}, "regret": regret, "agent": {"seeds_per_environment": SEEDS}},
+    )
+    hangs: list[str] = []
+
+    def alter(answer: m.Message) -> list[m.Message]:
+        if not isinstance(answer, m.EpisodeResult) or answer.purpose != "train":
+            return [answer]
+        if answer.group_id.startswith("d-") and start_of(answer.task_id) == 2 and not hangs:
+            hangs.append(answer.task_id)
+        return [] if answer.task_id in hangs and answer.index == 1 else [answer]
+
+    run.go(Cutting(alter, missing=0.0), limit_s=60.0)
+    run.check()
+    group, start = hangs[0].partition(".no_hint")[0], start_of(hangs[0])
+    with LedgerReader.open(run.folder.ledger) as ledger:
+        rows = {s.sample_id: s for s in ledger.samples_of(group)}
+        cut = rows[f"{group}.no_hint.{start + 1}"]
+        assert (cut.missing_reason, cut.index) == (CUT, start + 1)
+        assert cut.seed == rows[f"{group}.with_hint.{start + 1}"].seed
+        measured = ledger.regret_of_group(group)
+        assert measured is not None
+        assert (measured.num_played, measured.num_pairs) == (4, 3)
+        trained = [s for s in rows.values() if s.trained_ordinal is not None]
+        assert {s.index for s in trained} <= {0, 1, 2}
+
+
+class Cutting(FaultyGenerator):
+    """Ends a cut task at once."""
+
+    def __call__(self, message: m.Message) -> list[m.Message]:
+        if isinstance(message, m.CancelTask):
+            return [m.TaskCut(task_id=message.task_id, tokens=0)]
+        return super().__call__(message)

@@ -71,6 +71,7 @@ def test_the_step_shows_the_mean_error_and_bound_of_what_was_scored() -> None:
     flushed = window.flush()
     assert flushed["regret/standard_error"] == pytest.approx(0.5)
     assert flushed["regret/lower_bound"] == found.lower_bound
+    assert flushed["regret/stopped_share"] == 0.0
 
 
 ROW = RegretRow(
