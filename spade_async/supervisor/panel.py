@@ -40,7 +40,6 @@ def panel(status: RunStatus) -> RenderableType:
     ]
     if bad_rows := status.metrics.get("grounding/bad_rows"):
         body.append(Text(f"corpus: {bad_rows:.0f} bad rows skipped, named in the log"))
-    body += [Text(f"! {alert}", style="yellow") for alert in status.alerts[-_MAX_ALERTS:]]
     if status.failure:
         body.append(Text(status.failure, style="bold red"))
     title = f"spade-async · {status.state} · weights {status.policy_version}"
