@@ -33,15 +33,22 @@ def ledger_errors(path: Path, what: str) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as cause:
         raise LedgerError(
-            f"ledger {path}: {what}: {cause}; check free space and permissions of its folder"
+            f"ledger {path}: {what}: {_one_line(cause)}; check free space and permissions of its "
+            "folder"
         ) from cause
     except (sqlite3.DatabaseError, UnicodeDecodeError) as cause:
         # Of a damaged file even the text of an error may be no text.
         raise LedgerError(
-            f"ledger {path}: {what}: {cause}; restore it from a copy or start a new run folder"
+            f"ledger {path}: {what}: {_one_line(cause)}; restore it from a copy or start a new run "
+            "folder"
         ) from cause
     except (sqlite3.Error, OverflowError) as cause:
-        raise LedgerError(f"ledger {path}: {what}: {cause}") from cause
+        raise LedgerError(f"ledger {path}: {what}: {_one_line(cause)}") from cause
+
+
+def _one_line(cause: BaseException) -> str:
+    """What SQLite says; of a damaged file it quotes bytes as they come, new lines too."""
+    return " ".join(str(cause).split())
 
 
 def plain_text(text: str) -> str:

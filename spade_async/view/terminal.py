@@ -216,12 +216,15 @@ def _design(design: dict[str, Any], *, in_full: bool) -> RenderableType:
     grid.add_row("skill", Text(clean(design["skill"])))
     grid.add_row("document", Text(clean(design["document_id"])))
     grid.add_row("", Text(cut(clean(design["document"], 4 * _DOCUMENT_CHARS)), style="italic"))
-    grid.add_row("exemplars", Text(_exemplars(design["exemplar_ids"])))
+    grid.add_row("exemplars", Text(_exemplars(design["exemplar_ids"], design["exemplars"])))
     return Group(line, grid)
 
 
-def _exemplars(exemplars: Sequence[Any]) -> str:
-    return clean(", ".join(map(str, exemplars))) or "none"
+def _exemplars(ids: Sequence[str | None], exemplars: Sequence[Any]) -> str:
+    """Ids, with how the designer was shown them when the ledger says so ("inspire", "avoid")."""
+    kinds = [e.get("kind") if isinstance(e, dict) else None for e in exemplars]
+    named = [f"{i} ({kind})" if kind else str(i) for i, kind in zip(ids, kinds, strict=True)]
+    return clean(", ".join(named), 4000) or "none"
 
 
 def cut(text: str, limit: int = _DOCUMENT_CHARS) -> str:
