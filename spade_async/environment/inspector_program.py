@@ -19,7 +19,7 @@ MOST_TRIES = {"ours": 64, "reference": 20}
 MOST_ANSWER_CHARS = 40_000
 MOST_IMPORTS = 200
 FENCE = re.compile(r"\s*```[ \t]*[A-Za-z0-9_+-]*\s*")
-GROUP = re.compile(r"(?<!\{)\{([^{}]*)\}(?!\})")
+GROUP = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
 LITERAL = re.compile(
     r"(?P<prefix>(?<![A-Za-z0-9_])[rRbBfFuU]{1,2})?(?P<quote>'''|\"\"\"|'|\")"
     r"|(?P<comment>\#[^\n]*)"

@@ -25,6 +25,7 @@ from spade_async.domain import load_domain
 from spade_async.engine.scripted_weights import write_model_folder
 from spade_async.engine.thinking_switch import check_thinking
 from spade_async.environment.jail_policy import sandbox_policy
+from spade_async.environment.pool_folder import read_pool
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
 from spade_async.ledger.connection import network_type
 from spade_async.simulate.startup import bound_lines
@@ -111,6 +112,8 @@ def train(
         )
     chosen_skills(config.designer.skills, domain_skills(load_domain(config.domain.hook)))
     sandbox_policy(config)  # profiles and what else only the jail can check
+    if config.agent.pool:
+        read_pool(config.agent.pool)
     if config.link.keys is not None:
         check_keys(Path(config.link.keys))
     check_free(config.link)

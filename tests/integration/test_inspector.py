@@ -43,7 +43,7 @@ CASES = {
         'x = f"{<a>}"\ny = f"{<b>} {1}"', 'x = f"{{<a>}}"\ny = f"{{<b>}} {1}"',
         'x = f"{{<a>}}"\ny = f"{{<b>}} {1}"',
     ),
-    "an empty field": ('x = f"set {}"', 'x = f"set {{}}"', 'x = f"set {{}}"'),
+    "an empty field": ('x = f"set {}"', 'x = f"set {{}}"', None),
     "a lone brace": ('x = f"a } b"', 'x = f"a }} b"', None),
     "nested": ('x = f"{a {1} b}"', 'x = f"{{a {1} b}}"', None),
     "a stray fence": ("x = 1\n```\ny = 2", "x = 1\n\ny = 2", None),

@@ -56,6 +56,7 @@ def train(root: Path, *arguments: str | Path) -> Ended:
         ("engine.kind=vllm", ("engine.kind", "vllm", "builtin")),
         ('sandbox.profiles=["computer"]', ("sandbox", "computer", "did you mean 'compute'")),
         ('sandbox.profiles=["none.toml:x"]', ("sandbox", "none.toml", "No such file")),
+        ("agent.pool=/no/such/pool", ("agent.pool", "/no/such/pool", "No such file")),
         ("model.path=/no/such/model", ("model.path", "/no/such/model", "no such folder")),
     ],
 )
