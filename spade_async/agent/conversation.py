@@ -37,8 +37,12 @@ class Conversation:
         """The environment answered a reply that ended with a stop token."""
         reply = self._messages[-1]
         assert isinstance(reply, Said), "an observation follows a reply"
+        retells = self._tokens.retells(reply.token_ids)
+        if retells:
+            # Once here, and not again at every later turn: thoughts are long.
+            self._messages[-1] = Said(tuple(self._tokens.remembered(reply.token_ids)))
         self._messages += messages
-        if self._tokens.retells(reply.token_ids):
+        if retells:
             self._trace.begin(self._tokens.encode_history(self._messages))
         else:
             self._trace.add_given(self._tokens.encode_turn(messages, after_stop=True))

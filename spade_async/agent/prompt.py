@@ -45,6 +45,9 @@ class TokenCodec(Protocol):
         sequence of its own; otherwise `encode_turn` continues it.
         """
 
+    def remembered(self, reply_ids: Sequence[int]) -> list[int]:
+        """Ids of a reply as later prompts have it: no stop token, no thinking. Idempotent."""
+
     def encode_history(self, messages: Sequence[ChatTurn | Said]) -> list[int]:
         """Ids of a conversation with replies in it, earlier thinking left out."""
 

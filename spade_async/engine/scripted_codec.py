@@ -49,6 +49,10 @@ class ScriptedCodec:
         del reply_ids
         return False
 
+    def remembered(self, reply_ids: Sequence[int]) -> list[int]:
+        """All of it."""
+        return list(reply_ids)
+
     def encode_history(self, messages: Sequence[ChatTurn | Said]) -> list[int]:
         """As `encode_prompt`, without replies."""
         return self._encode([m for m in messages if isinstance(m, ChatTurn)])

@@ -114,13 +114,16 @@ class ChatTokens:
         """The same with replies in it: their sampled ids, without what the template leaves out."""
         turns = [ChatTurn("assistant", "") if isinstance(m, Said) else m for m in messages]
         contents: list[Content] = [
-            self._answer(m) if isinstance(m, Said) else m.content for m in messages
+            self.remembered(m.token_ids) if isinstance(m, Said) else m.content for m in messages
         ]
         return self._encode(contents, self._template.render(with_sentinels(turns), generate=True))
 
     def retells(self, reply_ids: Sequence[int]) -> bool:
         """Whether the next prompt leaves a part of this reply out: its thinking."""
-        return self._template.forgets_thinking and THINK_END in self.decode(list(reply_ids))
+        if not self._template.forgets_thinking:
+            return False
+        mark = self._plain.control.get(THINK_END)
+        return mark in reply_ids or THINK_END in self.decode(list(reply_ids))
 
     def encode_turn(self, messages: list[ChatTurn], after_stop: bool) -> list[int]:
         """Ids that continue a running conversation after the assistant's sampled tokens.
@@ -178,26 +181,41 @@ class ChatTokens:
         """Text of ids, control tokens included."""
         return str(self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
-    def _answer(self, said: Said) -> list[int]:
-        """Ids of a reply as a later prompt has it: no stop token, no thinking."""
-        ids = list(said.token_ids)
+    def remembered(self, reply_ids: Sequence[int]) -> list[int]:
+        """Ids of a reply as later prompts have it: no stop token, no thinking. Idempotent."""
+        ids = list(reply_ids)
         while ids and ids[-1] in self.stop_token_ids:
             ids.pop()
-        text = self.decode(ids)
-        marks = text.count(THINK_END)
-        if not marks or not self._template.forgets_thinking:
+        if not self._template.forgets_thinking:
             return ids
-        # The fewest ids that hold the last mark; decoding a prefix never has more of them.
-        end = bisect.bisect_left(
-            range(len(ids)), marks, key=lambda n: self.decode(ids[:n]).count(THINK_END)
-        )
-        if not self.decode(ids[:end]).rstrip("\n").endswith(THINK_END):
+        end = self._end_of_thinking(ids)
+        if end is None:
+            return ids
+        if not self.decode(ids[max(0, end - 8) : end]).rstrip("\n").endswith(THINK_END):
             # A token reaches over the mark's end: only the text can be cut there.
-            return self._plain.encode_content(text.rsplit(THINK_END, 1)[1].lstrip("\n"))
+            text = self.decode(ids).rsplit(THINK_END, 1)[1]
+            return self._plain.encode_content(text.lstrip("\n"))
         answer = ids[end:]
         while answer and not self.decode(answer[:1]).strip("\n"):
             answer.pop(0)
         return answer
+
+    def _end_of_thinking(self, ids: list[int]) -> int | None:
+        """Place behind the last mark that ends thinking, or None without one."""
+        mark = self._plain.control.get(THINK_END)
+        marked = [i for i, token in enumerate(ids) if token == mark]
+        rest = ids[marked[-1] + 1 :] if marked else ids
+        later = self.decode(rest).count(THINK_END)
+        if not later:
+            return marked[-1] + 1 if marked else None
+        # Spelled out in ordinary tokens. A prefix never has more marks than the whole.
+        return (
+            len(ids)
+            - len(rest)
+            + bisect.bisect_left(
+                range(len(rest)), later, key=lambda n: self.decode(rest[:n]).count(THINK_END)
+            )
+        )
 
     def _encode(self, contents: list[Content], rendered: str) -> list[int]:
         """Ids of a rendering in which each content is still its sentinel."""

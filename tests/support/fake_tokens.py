@@ -31,5 +31,8 @@ class FakeTokens:
     def retells(self, reply_ids: object) -> bool:
         return False
 
+    def remembered(self, reply_ids: list[int]) -> list[int]:
+        return list(reply_ids)
+
     def encode_history(self, messages: list[ChatTurn]) -> list[int]:
         raise AssertionError("nothing is told anew")

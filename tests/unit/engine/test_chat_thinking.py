@@ -187,6 +187,32 @@ def test_the_ids_of_a_reply_are_never_made_anew_from_its_text() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spelled", [False, True])
+def test_what_is_remembered_of_a_reply_is_what_follows_its_last_thought(
+    kind: str, spelled: bool
+) -> None:
+    own = tokenizer(kind)
+    tokens = ChatTokens(own, thinking=True)
+
+    def ids(text: str) -> list[int]:
+        """With the mark as its own token, or spelled out as a policy may sample it."""
+        if not spelled:
+            return encoded(own, text)
+        return [token for character in text for token in encoded(own, character)]
+
+    for thoughts in ("<think>\na\n</think>", "a</think>b\n</think>", "</think>"):
+        reply = [*ids(thoughts), *ids("\n\n"), *(answer := ids("I go </ there"))]
+        assert tokens.remembered([*reply, *tokens.stop_token_ids[:1]]) == answer
+        assert tokens.remembered(answer) == answer
+    mixed = [
+        *encoded(own, "a</think>"),
+        *[t for c in "b</think>" for t in encoded(own, c)],
+        *answer,
+    ]
+    assert tokens.remembered(mixed) == answer
+
+
 def test_a_reply_that_is_nothing_but_thought_leaves_an_empty_answer() -> None:
     own = tokenizer("characters")
     tokens = ChatTokens(own, thinking=True)
