@@ -78,13 +78,8 @@ METRICS: dict[str, Metric] = {
     "designer/quota_refused": _m(
         "designs", "Valid designs not played: their skeleton had its plays."
     ),
-    "designer/prompts_cut": _m(
-        "designs",
-        "Designs whose prompt was cut to fit: document first, then exemplars.",
-    ),
-    "designer/prompts_skipped": _m(
-        "designs", "Designs skipped because their prompt fits no context, however it is cut."
-    ),
+    "designer/prompts_cut": _m("designs", "Designs whose prompt was cut to fit the context."),
+    "designer/prompts_skipped": _m("designs", "Designs skipped: their prompt fits no context."),
     "mix/<label>/<value>": _m(
         "share", "Played environments of the step that carry this label value."
     ),
