@@ -141,6 +141,13 @@ class Places:
         unreserved = self.agent.room(birth, next_step) - self.num_reserved
         share = self._pool_places - self.agent.num_from_pool
         beyond = self._beyond_share(birth, next_step)
+        if self.designer.delay:
+            # What is in play is played at every step: the pool fills what that leaves, no more, or
+            # its plays would stand before those of designs for as many steps as the bound allows.
+            left = max(0, self.agent.quota - self._num_in_play)
+            beyond = min(
+                beyond, self.agent_limit * left // self.agent.quota - self.agent.num_from_pool
+            )
         room = min(unreserved - self._spent(Role.AGENT), self._free_places)
         return max(0, min(room, max(share, beyond)))
 
@@ -161,12 +168,17 @@ class Places:
         return room - self._spent(Role.DESIGNER)
 
     @property
+    def _num_in_play(self) -> int:
+        """Designs that are, or may come, in play."""
+        return sum(g.wanted for g in self.designer.running())
+
+    @property
     def _window_room(self) -> int:
         """Designer groups that still fit in play when pay is delayed.
 
         Each design is to be played at every version: no more than a step has places for.
         """
-        in_play = sum(g.wanted for g in self.designer.running())
+        in_play = self._num_in_play
         quota = self.agent.quota - (self._pool_quota if self.pool_has_work else 0)
         return max(not in_play, (quota - in_play) // self.group_size)
 
