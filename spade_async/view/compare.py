@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from spade_async.config.load import flatten
+from spade_async.config.schema import Config
 from spade_async.evals.tables import verdict
 from spade_async.view.run import ViewedRun, flat
 from spade_async.view.totals import regrets
@@ -67,11 +69,22 @@ def compared(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "runs": [{k: v for k, v in run.items() if k != "config"} for run in runs],
         "config_differences": differing,
+        "absent_at_default": _absent_at_default(differing),
         "held_out_differences": {
             level: [None, *(_against(runs[0], run, level) for run in runs[1:])] for level in levels
         },
         "scored_differently": [key for key in HELD_OUT_KEYS if key in differing],
     }
+
+
+def _absent_at_default(differing: Mapping[str, list[Any]]) -> list[str]:
+    """Keys that an older run does not have and the others left alone: no choice of anyone's."""
+    defaults = flatten(Config())
+    return [
+        key
+        for key, values in differing.items()
+        if ABSENT in values and all(v in (ABSENT, defaults.get(key, ABSENT)) for v in values)
+    ]
 
 
 def _against(first: dict[str, Any], other: dict[str, Any], level: str) -> dict[str, Any] | None:

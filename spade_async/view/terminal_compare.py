@@ -68,10 +68,18 @@ def _configuration(found: Mapping[str, Any], names: list[str]) -> RenderableType
     differing = found["config_differences"]
     if not differing:
         return Text("the same in all", style="dim")
+    folded = set(found["absent_at_default"])
     table = _table(names, "key")
     for key, values in differing.items():
-        table.add_row(clean(key), *(Text(one_line(_value(value), 120)) for value in values))
-    return table
+        if key not in folded:
+            table.add_row(clean(key), *(Text(one_line(_value(value), 120)) for value in values))
+    if not folded:
+        return table
+    note = Text(
+        f"{len(folded)} keys that an older run does not have stand at their defaults in the others",
+        style="dim",
+    )
+    return Group(table, note) if len(folded) < len(differing) else note
 
 
 def _value(value: Any) -> str:

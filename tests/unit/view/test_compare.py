@@ -12,6 +12,7 @@ from spade_async.config.load import as_dict
 from spade_async.config.schema import Config
 from spade_async.errors import ConfigError, RunFolderError
 from spade_async.types import PolicyVersion, RegretClass
+from spade_async.view.terminal_compare import comparison
 from tests.support.viewed_run import BOTH_WIN, HINT_HELPS, RunMaker
 
 
@@ -64,7 +65,16 @@ def test_a_key_that_an_older_run_lacks_is_absent_there(tmp_path):
     config = json.loads((one / "config.json").read_text())
     del config["learner"]["passes"]
     (one / "config.json").write_text(json.dumps(config))
-    assert figures([one, two])["config_differences"] == {"learner.passes": ["(absent)", 1]}
+    found = figures([one, two])
+    assert found["config_differences"] == {"learner.passes": ["(absent)", 1]}
+    # It stands at its default: nobody chose it.
+    assert found["absent_at_default"] == ["learner.passes"]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(comparison(found))
+    assert "1 keys that an older run does not have" in console.file.getvalue()
+    config["learner"]["passes"] = 3
+    (two / "config.json").write_text(json.dumps(config))
+    assert figures([one, two])["absent_at_default"] == []
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
