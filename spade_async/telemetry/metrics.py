@@ -20,9 +20,6 @@ from spade_async.telemetry.metrics_reward import REWARD
 METRICS: dict[str, Metric] = {
     **REGRET,
     # Designer.
-    "designer/validity": _m("share", "Designs of the step that passed every validation stage."),
-    "designer/validity_window": _m("share", "The same over the last 200 designs."),
-    "validity/stage/<stage>": _m("designs", "Designs of the step rejected at this stage."),
     **CONTRACT,
     "designer/reward_mean": _m(
         "reward", "Mean pay of a design: regret less penalties, or invalid_reward."
