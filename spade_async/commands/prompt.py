@@ -211,7 +211,7 @@ def _tokens(
     codecs: Any = make_tokens(config, folder)
     if options.route.startswith(("agent", "later")):
         return codecs.agent, None
-    if options.route in ("hint", "validator", "judge") and options.thinking is None:
+    if options.route == "hint" and options.thinking is None:
         return codecs.brief, None
     return codecs.designer, None
 

@@ -49,8 +49,7 @@ def test_every_route_is_shown_with_its_exact_text_and_tokens(model: str, route: 
     assert found["tokens"] == len(ids)
     for message in found["messages"]:
         assert f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>" in found["text"]
-    is_brief = route in ("hint", "validator", "judge")
-    end = "<think>\n\n</think>\n\n" if is_brief else "<|im_start|>assistant\n"
+    end = "<think>\n\n</think>\n\n" if route == "hint" else "<|im_start|>assistant\n"
     assert found["text"].endswith(end)
 
 
