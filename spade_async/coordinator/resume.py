@@ -61,9 +61,13 @@ class Resumed:
 def rebuild(config: Config, folder: RunFolder, hub: Hub) -> Resumed:
     """State of a run, new or resumed, ready for the first message."""
     fresh = not folder.ledger.exists()
-    ledger = Ledger.open(folder.ledger, create=fresh, config_digest=digest(config))
-    core = _empty_core(config, folder, ledger, hub)
     info = json.loads(folder.info.read_text())
+    # The supervisor has compared the values themselves before it wrote these down.
+    same = frozenset(info.get("config_digests", ()))
+    ledger = Ledger.open(
+        folder.ledger, create=fresh, config_digest=digest(config), same_digests=same
+    )
+    core = _empty_core(config, folder, ledger, hub)
     learner = {
         "branch": 0,
         "step": 0,

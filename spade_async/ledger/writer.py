@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -58,13 +58,21 @@ class Ledger(
         self._recent = RecentTraces()
 
     @classmethod
-    def open(cls, path: Path, *, create: bool, config_digest: str) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        create: bool,
+        config_digest: str,
+        same_digests: Collection[str] = (),
+    ) -> Self:
         """Open for writing.
 
         Args:
             path: the file (its folder must exist).
             create: make a new one (an existing one is an error) or open an existing one.
             config_digest: of the configuration; an existing ledger must have the same.
+            same_digests: what an earlier version of the program made of the same configuration.
 
         Raises:
             LedgerError: one clear line: exists, missing, damaged, newer schema, another
@@ -78,7 +86,7 @@ class Ledger(
             db = open_file(path, read_only=False)
             try:
                 found = db.row("SELECT value FROM meta WHERE key = 'config_digest'")
-                if found is None or found[0] != config_digest:
+                if found is None or found[0] not in {config_digest, *same_digests}:
                     raise LedgerError(
                         f"ledger {path} belongs to another configuration "
                         f"({found[0] if found else None} is not {config_digest}): resume with the "

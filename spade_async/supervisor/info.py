@@ -27,11 +27,15 @@ _OLD_PARTS_WAIT_S = 10.0
 def new_info(config: Config, folder: RunFolder) -> dict[str, Any]:
     """Facts of this start; those of earlier starts are kept where they add up."""
     now = time.time()
+    before = read_info(folder)
+    known = {*before.get("config_digests", []), before.get("config_digest"), digest(config)}
     return {
         "name": config.run.name,
         "seed": config.run.seed,
         "config_digest": digest(config),
-        "starts_unix_s": [*read_info(folder).get("starts_unix_s", []), now],
+        # An earlier version of the program had fewer keys, so another digest of the same values.
+        "config_digests": sorted(known - {None}),
+        "starts_unix_s": [*before.get("starts_unix_s", []), now],
         "argv": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -65,3 +68,25 @@ def test_swallowed_and_hanging_work_is_cut_by_name_and_the_run_goes_on(tmp_path:
         report = run.report()
         assert "nothing came for 2 s; cut: " in (run.folder.logs / "coordinator.log").read_text()
         assert report["samples_over_bound"] == report["samples_trained_twice"] == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_run_of_a_version_with_fewer_keys_is_resumed_with_their_defaults(tmp_path: Path) -> None:
+    with whole_run(tmp_path / "run", None, **FAST) as run:
+        run.finish()
+        # What an earlier version left: without a section, and so with another digest throughout.
+        config = json.loads(run.folder.config.read_text())
+        del config["guards"]
+        run.folder.config.write_text(json.dumps(config))
+        info = json.loads(run.folder.info.read_text())
+        del info["config_digests"]
+        run.folder.info.write_text(json.dumps(info | {"config_digest": "of-fewer-keys"}))
+        with contextlib.closing(sqlite3.connect(run.folder.ledger)) as ledger:
+            ledger.execute("UPDATE meta SET value = 'of-fewer-keys' WHERE key = 'config_digest'")
+            ledger.commit()
+        for steps in (5, 7):
+            run.values["train.steps"] = steps
+            run.finish()
+        report = run.report()
+        assert {key: report[key] for key in NOTHING_WRONG} == NOTHING_WRONG
+        assert report["steps"] == 7
