@@ -190,10 +190,21 @@ def _layout_summary() -> summary_pb2.Summary:
     return summary
 
 
+def _range_of(data: NDArray[np.float64]) -> tuple[float, float]:
+    """Where the buckets begin and end: numpy refuses values a few roundings apart."""
+    low, high = float(data.min()), float(data.max())
+    largest = max(abs(low), abs(high))
+    if high - low > max(1e-9 * largest, 1e-300):
+        return low, high
+    # As numpy does for equal values.
+    pad = max(0.5, 1e-6 * largest)
+    return low - pad, high + pad
+
+
 def _histogram_summary(
     tag: str, data: NDArray[np.float64], description: str
 ) -> summary_pb2.Summary:
-    counts, edges = np.histogram(data, bins=30)
+    counts, edges = np.histogram(data, bins=30, range=_range_of(data))
     # [30, 3] rows of (left edge, right edge, count), the plugin's format.
     buckets = np.stack([edges[:-1], edges[1:], counts.astype(np.float64)], axis=1)
     summary = summary_pb2.Summary()

@@ -117,6 +117,23 @@ def test_histogram_counts_every_value(tmp_path: Path) -> None:
     assert tensor_util.make_ndarray(event.tensor_proto)[:, 2].sum() == 3
 
 
+@pytest.mark.parametrize(
+    "values", [[0.5, 0.5 + 2**-53], [1e300, 1e300 * (1 + 2**-52)], [0.0, 5e-324], [-1.0, -1.0]]
+)
+def test_values_a_few_roundings_apart_have_a_histogram(tmp_path: Path, values: list[float]) -> None:
+    # numpy refuses a range that 30 buckets cannot divide; it ended a run whose regrets were alike.
+    writer = EventWriter(tmp_path)
+    writer.histogram(1, "hist/regret", values)
+    writer.close()
+    (event,) = read(tmp_path).Tensors("hist/regret")
+    from tensorboard.util import tensor_util
+
+    left, right, count = tensor_util.make_ndarray(event.tensor_proto).T
+    assert count.sum() == 2
+    assert left[0] < min(values) <= max(values) < right[-1]
+    assert (left < right).all()
+
+
 def test_layout_and_hparams_are_in_the_file(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path)
     writer.hparams({"learner.lr": 1e-4, "designer.skills": ("A",), "async.staleness": None})
