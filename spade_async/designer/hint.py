@@ -15,11 +15,14 @@ from collections.abc import Sequence
 from spade_async.environment.session import Jail, JailUse, open_session
 from spade_async.environment.text import clean
 
+MAX_ACTION_CHARS = 8 << 10
+"""A longer candidate is not played: it would not fit into a call of the jail."""
 MAX_HINT_WORDS = 100
 """Longest hint of mode "self"; the rest is cut."""
 
 _END_TOKEN = re.compile(r"<\|[A-Za-z0-9_ ]{1,40}\|>|</s>|<eos>|<end_of_turn>|<\|endoftext\|>")
-_FENCE = re.compile(r"```[A-Za-z]*\s*\n(.*?)\n?```", re.DOTALL)
+# Possessive: blanks behind an open fence would be tried at every split of them.
+_FENCE = re.compile(r"```[A-Za-z]*+[^\S\n]*+\n(.*?)\n?```", re.DOTALL)
 _THINK_END = "</think>"
 _EDGES = " \t\r\n.,;:!?\"'`()[]*"
 
@@ -35,7 +38,9 @@ def candidates(hint: str, source: str) -> list[str]:
     if words:
         plain += [words[-1], words[-1].strip(_EDGES)]
     boxed = [f"\\boxed{{{p}}}" for p in plain] if "boxed" in source else []
-    return list(dict.fromkeys(action for action in (*boxed, *plain) if action))
+    # A program may say more than a call of the jail takes.
+    fitting = (action for action in (*boxed, *plain) if 0 < len(action) <= MAX_ACTION_CHARS)
+    return list(dict.fromkeys(fitting))
 
 
 async def leak_share(

@@ -11,7 +11,10 @@ import re
 
 from spade_async.environment.contract import MAX_SOURCE_BYTES, class_name
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([A-Za-z0-9_+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
+# Possessive where a line is read: an open fence line of 1 MB would be tried at every split of it.
+_FENCE = re.compile(
+    r"^[ \t]*+```[ \t]*+([A-Za-z0-9_+-]*+)[^\n]*+\n(.*?)(?:^[ \t]*+```|\Z)", re.M | re.S
+)
 _THINK_BEGIN, _THINK_END = "<think>", "</think>"
 _BOX = "\\boxed{"
 _MAX_ACTION_CHARS = 4000

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 MOST_ACTIONS = 200
 _BOX = "\\boxed{"
+MOST_CHARS = 4000
+"""The harness cuts a solution here: a longer one is not of the harness."""
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LETTERS = re.compile(r"[A-Za-z]{2,}")
 _MOST_WORDS = 4
 
@@ -31,12 +34,21 @@ def read_solution(text: str, *, single_turn: bool) -> Reading:
 
     * boxed texts are actions in their order; of a single-turn program the last one alone counts;
     * a JSON list of strings is a sequence of actions, and so are several short lines;
+    * what is too long, or holds a lone surrogate, cannot be played and says nothing;
     * any other text is one answer, offered boxed and bare. It is certain for a single-turn program
       unless it reads like a sentence (more than four words of letters).
     """
     text = text.strip()
-    if not text:
+    if not text or len(text) > MOST_CHARS:
         return Reading((), False)
+    reading = _read(text, single_turn=single_turn)
+    # A text, or JSON in it, can spell lone surrogates, which no call of the jail takes.
+    if any(map(_SURROGATE.search, (action for way in reading.ways for action in way))):
+        return Reading((), False)
+    return reading
+
+
+def _read(text: str, *, single_turn: bool) -> Reading:
     boxes = boxed_texts(text)
     if boxes:
         row = tuple(f"{_BOX}{box}}}" for box in boxes)

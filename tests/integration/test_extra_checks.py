@@ -133,6 +133,13 @@ RAISES = (
         raise NotImplementedError
 """
 )
+UNSPEAKABLE = (
+    environments.GOOD
+    + r"""
+    def solution(self):
+        return '["\\ud800"]' if self.a % 2 else "\ud800"
+"""
+)
 PLAN = PROGRAMS["trading"].source
 WRONG_PLAN = PLAN.replace('"\\\\boxed{buy} \\\\boxed{sell}"', '"\\\\boxed{sell} \\\\boxed{buy}"')
 NEEDS = "import networkx\n" + environments.GOOD
@@ -145,7 +152,7 @@ REJECTED = {
     "solution": [WRONG_SOLUTION, WRONG_PLAN],
 }
 PASS = [
-    HIDDEN, RIGHT_SOLUTION, PROSE, RAISES, PLAN, environments.GOOD,
+    HIDDEN, RIGHT_SOLUTION, PROSE, RAISES, UNSPEAKABLE, PLAN, environments.GOOD,
     *(PROGRAMS[n].source for n in ("single turn, math_verify", "demands limit", "factory",
                                    "aliased", "helpers", "guarded import")),
 ]  # fmt: skip
