@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
 from dataclasses import dataclass, field
@@ -140,7 +141,11 @@ def _read_program(path: Path) -> tuple[str, str] | str:
 def _read_index(path: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Entries by file name, and what is wrong with the index."""
     try:
-        if path.stat().st_size > MAX_INDEX_BYTES:
+        found = path.stat()
+        # As for a program: a pipe would be waited for, a device read for ever.
+        if not stat.S_ISREG(found.st_mode):
+            return {}, [f"{INDEX} is not a regular file and not used"]
+        if found.st_size > MAX_INDEX_BYTES:
             return {}, [f"{INDEX} is larger than {MAX_INDEX_BYTES} bytes and not used"]
         entries = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -161,12 +166,17 @@ def _read_index(path: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
 def _program(name: str, digest: str, source: str, entry: dict[str, Any]) -> PoolProgram:
     def text(key: str) -> str | None:
         value = entry.get(key)
-        return value if isinstance(value, str) else None
+        # JSON can spell lone surrogates, which neither a prompt nor the ledger takes.
+        return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
 
     def number(key: str) -> float | None:
         value = entry.get(key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and value == value else None  # type: ignore[arg-type]
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        try:
+            return float(value) if math.isfinite(value) else None
+        except OverflowError:  # an integer of more than 308 digits
+            return None
 
     return PoolProgram(
         file=name,

@@ -8,12 +8,13 @@ TRANSCRIPT_CHARS = 400
 """Longest text of one field of a transcript."""
 
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
 def clean(text: str, limit: int = TRANSCRIPT_CHARS) -> str:
-    """The text without control characters, bidi marks and lone surrogates, cut at `limit`.
+    """The text without control characters, bidi marks, tags and lone surrogates, cut at `limit`.
 
     New lines and tabs stay. A cut text ends in an ellipsis and has exactly `limit` characters.
     """

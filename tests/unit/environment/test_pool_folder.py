@@ -104,6 +104,51 @@ def test_a_damaged_index_costs_what_it_says_and_no_program(tmp_path: Path, text:
     assert note.startswith("pool.json is ")
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop"])
+def test_an_index_that_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    write(tmp_path, 1)
+    index = tmp_path / "pool.json"
+    if kind == "pipe":
+        os.mkfifo(index)
+    elif kind == "folder":
+        index.mkdir()
+    else:
+        index.symlink_to("/dev/zero" if kind == "device" else index)
+    pool = read_pool(tmp_path)
+    assert len(pool.programs) == 1
+    (note,) = pool.notes
+    assert note.startswith("pool.json ")
+    assert "not used" in note
+
+
+def test_values_of_the_index_that_are_none_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    values = f'"regret": {"9" * 400}, "mean_no_hint": Infinity, "mean_with_hint": "1", "skill": 7'
+    (tmp_path / "pool.json").write_text(
+        f'[{{"file": "game_0000.py", {values}, "hint": "a\\ud800b", "run": ["x"]}}]'
+    )
+    (found,) = read_pool(tmp_path).programs
+    assert (found.regret, found.mean_no_hint, found.mean_with_hint) == (None, None, None)
+    assert (found.skill, found.run, found.hint) == (None, None, "a?b")
+
+
+def test_an_index_names_no_file_outside_of_the_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "secret.py"
+    outside.write_text(program(1))
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    write(folder, 1)
+    names = ["../secret.py", str(outside), "a\x1b[31m\u202e.py"]
+    (folder / "pool.json").write_text(json.dumps([{"file": name} for name in names]))
+    pool = read_pool(folder)
+    assert [p.file for p in pool.programs] == ["game_0000.py"]
+    assert [reason for _, reason in pool.skipped] == 3 * [
+        "named in pool.json, but there is no such file"
+    ]
+    assert "\x1b" not in pool.summary()
+    assert "\u202e" not in pool.summary()
+
+
 def test_a_folder_that_is_none_or_holds_nothing_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"agent.pool=.*No such file.*spade-async export"):
         read_pool(tmp_path / "gone")
