@@ -26,7 +26,7 @@ from spade_async.seeds import derive
 
 log = logging.getLogger(__name__)
 
-__all__ = ["BadRow", "Corpus", "Document", "open_corpus"]
+__all__ = ["BadRow", "Corpus", "Document", "check_corpus", "open_corpus"]
 
 SCRIPTED = "scripted"
 """Eight documents that say nothing, for scripted runs: reading the others takes time."""
@@ -138,7 +138,7 @@ def open_corpus(
     Raises:
         ConfigError: a source cannot be read, or no document of it is usable.
     """
-    entries = [CorpusSource(path=corpus)] if isinstance(corpus, str) else list(corpus)
+    entries = _entries(corpus)
     rule = RowRule(max_document_words, is_reference)
     # One source draws by the run's seed itself, as it did before there could be more.
     seeds = [seed if i == 0 else derive(seed, "corpus", "source", i) for i in range(len(entries))]
@@ -147,6 +147,23 @@ def open_corpus(
         for entry, own in zip(entries, seeds, strict=True)
     ]
     return Corpus(sources, seed=seed)
+
+
+def check_corpus(corpus: str | Sequence[CorpusSource], *, max_document_words: int) -> None:
+    """Refuse a corpus that is missing, empty, binary or damaged, before a run is begun.
+
+    Documents are not read: rows that cannot be used are found by `open_corpus`.
+
+    Raises:
+        ConfigError: as `open_corpus`, for a place that cannot be opened.
+    """
+    for entry in _entries(corpus):
+        if entry.path not in (STDLIB_DOCSTRINGS, SCRIPTED):
+            open_place(Path(entry.path), entry.format, passage_words=max_document_words)
+
+
+def _entries(corpus: str | Sequence[CorpusSource]) -> list[CorpusSource]:
+    return [CorpusSource(path=corpus)] if isinstance(corpus, str) else list(corpus)
 
 
 def _open_source(entry: CorpusSource, rule: RowRule, *, seed: int) -> Source:

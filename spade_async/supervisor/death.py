@@ -8,6 +8,7 @@ import shutil
 import signal
 from pathlib import Path
 
+from spade_async.errors import EXIT_REFUSED
 from spade_async.supervisor.parts import Part
 from spade_async.telemetry.status import RunStatus
 
@@ -27,7 +28,11 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
     The coordinator's own record (`RunStatus.failure`, made from a part's last words) is better than
     a log line, so it is taken when there is one.
     """
-    advice = f"see {part.log}; go on with spade-async train {run_dir} --resume"
+    resume = f"spade-async train {run_dir} --resume"
+    advice = f"see {part.log}; go on with {resume}"
+    if part.returncode == EXIT_REFUSED:
+        # As it is, a resume would end the same way; and not every key may change on one.
+        advice = f"see {part.log}; mend that first, then {resume}, or a new run with other settings"
     if is_full(run_dir):
         # What the part said may not even have reached its log.
         advice = f"the disk of {run_dir} is full: free some space; {advice}"

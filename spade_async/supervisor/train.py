@@ -27,6 +27,7 @@ from spade_async.engine.thinking_switch import check_thinking
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.environment.pool_folder import read_pool
 from spade_async.errors import ConfigError, RunFolderError, SpadeError
+from spade_async.grounding.corpus import check_corpus
 from spade_async.ledger.connection import network_type
 from spade_async.simulate.startup import bound_lines
 from spade_async.supervisor import folder as run_folders
@@ -114,6 +115,7 @@ def train(
     sandbox_policy(config)  # profiles and what else only the jail can check
     if config.agent.pool:
         read_pool(config.agent.pool)
+    check_corpus(config.grounding.corpus, max_document_words=config.grounding.max_document_words)
     if config.link.keys is not None:
         check_keys(Path(config.link.keys))
     check_free(config.link)

@@ -57,6 +57,8 @@ def train(root: Path, *arguments: str | Path) -> Ended:
         ('sandbox.profiles=["computer"]', ("sandbox", "computer", "did you mean 'compute'")),
         ('sandbox.profiles=["none.toml:x"]', ("sandbox", "none.toml", "No such file")),
         ("agent.pool=/no/such/pool", ("agent.pool", "/no/such/pool", "No such file")),
+        ("grounding.corpus=/no/such/corpus", ("grounding.corpus", "/no/such/corpus", "not exist")),
+        ("grounding.corpus=/dev/null", ("grounding.corpus", "/dev/null", "is no file or folder")),
         ("model.path=/no/such/model", ("model.path", "/no/such/model", "no such folder")),
     ],
 )

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from spade_async.errors import EXIT_REFUSED
 from spade_async.supervisor.death import cause, death_line, how, last_error
 from spade_async.supervisor.parts import Part
 from spade_async.telemetry.status import RunStatus
@@ -34,6 +35,16 @@ def test_line_says_who_why_and_what_to_do(tmp_path: Path) -> None:
     assert line == (
         f"gen-0 (pid 42) ended with exit code 1: ValueError: no room; see {log}; "
         f"go on with spade-async train {tmp_path} --resume"
+    )
+
+
+def test_what_a_resume_cannot_mend_is_not_answered_by_a_resume_alone(tmp_path: Path) -> None:
+    log = tmp_path / "gen-0.log"
+    log.write_text("ConfigError: grounding.corpus='x' holds no usable document\n")
+    line = death_line(dead(log, EXIT_REFUSED), None, tmp_path)
+    assert line.endswith(
+        f"holds no usable document; see {log}; mend that first, then spade-async train {tmp_path} "
+        "--resume, or a new run with other settings"
     )
 
 
