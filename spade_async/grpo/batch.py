@@ -1,6 +1,6 @@
 """Micro-batches: samples of a step -> padded tensors under a token budget.
 
-Sorted by length so that little is padded. Right padding under a causal mask: a real token never
+Which samples go together `plan.py` decides. Right padding under a causal mask: a real token never
 sees padding. Which micro-batch a sample falls into never changes the gradient, because every
 denominator is of the whole step (see `loss.py`).
 """
@@ -79,24 +79,6 @@ class Normaliser:
 def num_input_tokens(sample: TrainSample) -> int:
     """Tokens the model must read: all before the last trained one, which predicts nothing."""
     return int(np.flatnonzero(sample.trace.loss_mask)[-1])
-
-
-def plan_micro_batches(lengths: Sequence[int], cap_tokens: int) -> list[list[int]]:
-    """Indices of the samples of each micro-batch, by rising length.
-
-    Args:
-        lengths: tokens the model reads of each sample, see `num_input_tokens`.
-        cap_tokens: most rows x longest row; only a lone sample longer than it may exceed it.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
-    plan: list[list[int]] = []
-    for index in order:
-        # Rising order: the new sample is the longest of the row block it would join.
-        if plan and (len(plan[-1]) + 1) * lengths[index] <= cap_tokens:
-            plan[-1].append(index)
-        else:
-            plan.append([index])
-    return plan
 
 
 def has_gradient(sample: TrainSample, kl_to_start: float) -> bool:

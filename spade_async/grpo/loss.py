@@ -22,7 +22,7 @@ def token_logprobs(
     """Log-probability of each target and entropy of its distribution, both at its temperature.
 
     Args:
-        logits_NV: [N, V] logits, any float type; computed in float32.
+        logits_NV: [N, V] logits, any float type; computed in float32, or in float64 if they are.
         targets: [N] token ids.
         temperatures: [N] above 0.
         entropy_gradient: whether the entropy is part of the loss.
@@ -30,7 +30,7 @@ def token_logprobs(
     Returns:
         ([N] log-probabilities with gradient, [N] entropies in nats, without gradient unless asked).
     """
-    logprobs_NV = torch.log_softmax(logits_NV.float() / temperatures[:, None], dim=-1)
+    logprobs_NV = torch.log_softmax(at_least_float32(logits_NV) / temperatures[:, None], dim=-1)
     chosen = logprobs_NV.gather(1, targets[:, None]).squeeze(1)
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         probs_NV = logprobs_NV.exp()
@@ -38,6 +38,11 @@ def token_logprobs(
         terms_NV = torch.where(probs_NV > 0, probs_NV * logprobs_NV, 0.0)
         entropy = -terms_NV.sum(-1)
     return chosen, entropy
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """float32, or float64 as they are: half precision has too few digits for a softmax."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def kl_to_start(learner_logprobs: Tensor, start_logprobs: Tensor, weights: Tensor) -> Tensor:

@@ -36,6 +36,21 @@ class TokenFigures:
         self._kl: list[np.ndarray] = []
         self.sample_order: list[tuple[str, int]] = []
         """Id and trained tokens of each computed sample, in the order of the columns."""
+        self._plan: dict[str, float] = {}
+
+    def planned(self, read: int, padded: int, passes: int) -> None:
+        """Note the plan of the micro-batches.
+
+        Args:
+            read: tokens that the model must read.
+            padded: tokens that it reads, padding included.
+            passes: micro-batches.
+        """
+        if padded:
+            self._plan = {
+                "learner/padding_share": 1.0 - read / padded,
+                "learner/micro_batches": float(passes),
+            }
 
     def add(
         self,
@@ -93,7 +108,7 @@ class TokenFigures:
 
     def metrics(self) -> dict[str, float]:
         """Tags of the ratio, entropy, KL and correction figures over the computed tokens."""
-        found: dict[str, float] = {}
+        found = dict(self._plan)
         if self._kl and sum(a.size for a in self._kl):
             found["learner/kl_to_start"] = float(np.concatenate(self._kl).mean())
         tokens = self.tokens()

@@ -24,12 +24,12 @@ from spade_async.grpo.batch import (
     build_micro_batch,
     has_gradient,
     num_input_tokens,
-    plan_micro_batches,
 )
 from spade_async.grpo.correction import Terms, Tokens, make_rule, truncated_weights
 from spade_async.grpo.correction.gepo import step_log_means
 from spade_async.grpo.correction.report import all_masked
 from spade_async.grpo.loss import kl_to_start, token_logprobs
+from spade_async.grpo.plan import padded_tokens, plan_micro_batches
 from spade_async.grpo.samples import TrainSample, whole_ids
 from spade_async.learner.learned_tokens import LearnedTokens
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
@@ -159,7 +159,9 @@ class Updater:
         total = 0.0
         if is_first_pass:
             self._proximal = []
-        for number, indices in enumerate(plan_micro_batches(lengths, learner.micro_batch_tokens)):
+        plan = plan_micro_batches(lengths, learner.micro_batch_tokens)
+        figures.planned(sum(lengths), padded_tokens(lengths, plan), len(plan))
+        for number, indices in enumerate(plan):
             if should_stop():
                 raise UpdateCancelled
             chosen = [computed[i] for i in indices]

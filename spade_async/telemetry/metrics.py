@@ -141,6 +141,10 @@ METRICS: dict[str, Metric] = {
     ),
     "learner/tokens": _m("tokens", "Tokens with a loss in the step."),
     "learner/tokens_per_s": _m("tokens/s", "Tokens with a loss over the seconds of the update."),
+    "learner/padding_share": _m(
+        "share", "Part of the tokens read in the first pass over the batch that was padding."
+    ),
+    "learner/micro_batches": _m("passes", "Forward and backward passes over the batch."),
     "learner/samples": _m("samples", "Samples of the step, both roles."),
     "learner/samples_zero_advantage": _m(
         "samples", "Samples whose advantage is 0: nothing to learn."

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from spade_async.grpo.batch import (
     ROLE_NUMBERS,
@@ -11,31 +9,12 @@ from spade_async.grpo.batch import (
     build_micro_batch,
     has_gradient,
     num_input_tokens,
-    plan_micro_batches,
 )
+from spade_async.grpo.plan import plan_micro_batches
 from spade_async.types import Role
 from tests.support.train_samples import make_sample, random_samples
 
 TEMPERATURES = {Role.AGENT: 1.0, Role.DESIGNER: 0.5}
-
-
-@given(
-    lengths=st.lists(st.integers(1, 60), max_size=50),
-    cap=st.integers(1, 200),
-)
-@settings(max_examples=200, deadline=None)
-def test_no_micro_batch_is_above_the_cap_and_no_sample_is_lost(
-    lengths: list[int], cap: int
-) -> None:
-    plan = plan_micro_batches(lengths, cap)
-    assert sorted(i for part in plan for i in part) == list(range(len(lengths)))
-    for part in plan:
-        padded = len(part) * max(lengths[i] for i in part)
-        assert padded <= cap or len(part) == 1
-
-
-def test_eight_sequences_of_seven_do_not_share_a_cap_of_eight() -> None:
-    assert [len(part) for part in plan_micro_batches([7] * 8, 8)] == [1] * 8
 
 
 def test_padded_size_of_the_built_tensors_is_the_planned_one() -> None:

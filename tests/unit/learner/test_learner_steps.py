@@ -89,6 +89,8 @@ def test_a_step_reports_what_it_published_and_saved(tmp_path: Path, model_folder
         "learner/ess",
         "learner/tokens",
         "learner/tokens_per_s",
+        "learner/padding_share",
+        "learner/micro_batches",
         "learner/samples",
         "learner/samples_zero_advantage",
         "learner/nonfinite",
