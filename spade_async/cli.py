@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from spade_async.cli_corpus import app as corpus_app
+from spade_async.environment.text import clean
 from spade_async.errors import SandboxError, SpadeError
 
 _TRACEBACK = {"shown": False}
@@ -384,5 +385,5 @@ def main() -> None:
             raise
         console = Console(stderr=True)
         for line in str(error).splitlines():
-            console.print(f"error: {line}", style="red", markup=False, soft_wrap=True)
+            console.print(f"error: {clean(line, 8000)}", style="red", markup=False, soft_wrap=True)
         sys.exit(2)

@@ -7,7 +7,6 @@ need rules for quoting.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -16,6 +15,7 @@ from spade_async.config.section import Section
 CorpusFormat = Literal["auto", "jsonl", "parquet", "arrow", "text"]
 """How documents lie there; "auto" goes by the names of the files."""
 MAX_SOURCES = 64
+MAX_WEIGHT = 1e9
 
 
 class CorpusSource(Section):
@@ -60,10 +60,11 @@ def _entry(key: str, item: Any) -> CorpusSource:
     if not isinstance(path, str) or not path:
         raise ValueError(f"{key}.path={path!r}: must be a file, a folder or a corpus of ours")
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not is_number or not math.isfinite(weight) or weight <= 0:
+    # Weights are added up: the sum has to be finite as well, and to keep the small ones.
+    if not is_number or not 0 < weight <= MAX_WEIGHT:
         raise ValueError(
-            f"{key}.weight={weight!r}: must be a finite number > 0; leave the entry out to draw "
-            "nothing from it"
+            f"{key}.weight={weight!r}: must be a finite number > 0 and <= {MAX_WEIGHT:g}; leave "
+            "the entry out to draw nothing from it"
         )
     if form not in get_args(CorpusFormat):
         allowed = ", ".join(f'"{name}"' for name in get_args(CorpusFormat))

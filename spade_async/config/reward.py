@@ -29,11 +29,11 @@ class RewardConfig(Section):
     """Blend: weight of the plateau."""
     weight_frontier: float = Field(0.0, ge=0.0, le=100.0)
     """Blend: weight of the frontier penalty / frontier_norm."""
-    regret_norm: float = Field(0.15, gt=0.0, le=10.0)
+    regret_norm: float = Field(0.15, ge=0.001, le=10.0)
     """Blend: regret that counts as 1."""
-    micro_lp_norm: float = Field(0.10, gt=0.0, le=10.0)
+    micro_lp_norm: float = Field(0.10, ge=0.001, le=10.0)
     """Blend: progress that counts as 1."""
-    frontier_norm: float = Field(0.08, gt=0.0, le=10.0)
+    frontier_norm: float = Field(0.08, ge=0.001, le=10.0)
     """Blend: frontier penalty that counts as 1."""
     regret_range: Literal["bounded", "floor", "free"] = "bounded"
     """Blend: regret / regret_norm is held in [-1, 1], in [0, 1], or not at all."""
@@ -43,7 +43,7 @@ class RewardConfig(Section):
     """Lower end of the band of mean returns that earns the whole plateau."""
     plateau_high: Share = 0.6
     """Upper end of it."""
-    plateau_ramp: float = Field(0.25, gt=0.0, le=10.0)
+    plateau_ramp: float = Field(0.25, ge=0.001, le=10.0)
     """Distance from the band at which the plateau is 0."""
     gamma_fast: float = Field(0.98, gt=0.0, le=1.0)
     """Learning potential: weight of the newest mean in the fast average of a skill."""

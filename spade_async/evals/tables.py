@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spade_async.environment.text import clean, one_line
 from spade_async.evals.figures import VALIDITY_WINDOW
 from spade_async.telemetry.status import SCRIPTED_NOTE
 
@@ -48,7 +49,7 @@ def _held_out(report: Mapping[str, Any]) -> RenderableType:
     table.add_column("")
     for row in report["held_out"]:
         table.add_row(
-            str(row["level"]),
+            Text(one_line(str(row["level"]))),
             str(row["n"]),
             _with_error(row["base"], row["base_se"]),
             _with_error(row["trained"], row["trained_se"]),
@@ -149,7 +150,11 @@ def _alarms(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _notes(report: Mapping[str, Any]) -> list[RenderableType]:
-    notes: list[RenderableType] = [Text(f"! {alert}", style="yellow") for alert in report["alerts"]]
+    notes: list[RenderableType] = [
+        # An alert may quote a program.
+        Text(f"! {clean(str(alert), 4000)}", style="yellow")
+        for alert in report["alerts"]
+    ]
     if report["scripted"]:
         notes.insert(0, Text(SCRIPTED_NOTE, style="yellow"))
     if any(verdict(row) == WITHIN_NOISE for row in report["held_out"]):

@@ -8,10 +8,14 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 
+from spade_async.environment.text import clean
 from spade_async.supervisor.panel import panel, plain_line
 from spade_async.telemetry.status import RunStatus
 
 PLAIN_EVERY_S = 5.0
+
+_MOST_CHARS = 4000
+"""Of a line, which may quote a program."""
 
 
 class Display(Protocol):
@@ -47,7 +51,7 @@ class LiveDisplay:
 
     def say(self, line: str) -> None:
         """See `Display`."""
-        self._console.print(line, markup=False, highlight=False)
+        self._console.print(clean(line, _MOST_CHARS), markup=False, highlight=False)
 
     def stop(self) -> None:
         """See `Display`."""
@@ -78,7 +82,7 @@ class PlainDisplay:
 
     def say(self, line: str) -> None:
         """See `Display`."""
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(clean(line, _MOST_CHARS), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """See `Display`."""

@@ -11,11 +11,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from spade_async.environment.text import clean
 from spade_async.telemetry.status import SCRIPTED_NOTE, RunStatus
 
 UNKNOWN = "-"
 _MAX_MIX = 6
 _MAX_ALERTS = 4
+_MOST_CHARS = 4000
+"""Of an alert or a failure, which may quote a program."""
 
 _Figures = tuple[tuple[str, str], ...]
 
@@ -31,17 +34,17 @@ def panel(status: RunStatus) -> RenderableType:
     if status.processes:
         body.append(_processes(status))
     if status.limited_by:
-        body.append(Text.assemble(("limited by ", "bold"), status.limited_by))
+        body.append(Text.assemble(("limited by ", "bold"), clean(status.limited_by, _MOST_CHARS)))
     if status.alarms:
         body.append(Text(f"alarms that hold now: {', '.join(status.alarms)}", style="bold yellow"))
     body += [
-        Text(f"! {clock_of(alert.unix_s)}{alert}", style="yellow")
+        Text(clean(f"! {clock_of(alert.unix_s)}{alert}", _MOST_CHARS), style="yellow")
         for alert in status.alerts[-_MAX_ALERTS:]
     ]
     if bad_rows := status.metrics.get("grounding/bad_rows"):
         body.append(Text(f"corpus: {bad_rows:.0f} bad rows skipped, named in the log"))
     if status.failure:
-        body.append(Text(status.failure, style="bold red"))
+        body.append(Text(clean(status.failure, _MOST_CHARS), style="bold red"))
     title = f"spade-async · {status.state} · weights {status.policy_version}"
     return Panel(Group(*body), title=title, title_align="left", border_style="cyan")
 
@@ -197,6 +200,6 @@ def _processes(status: RunStatus) -> RenderableType:
             Text(process.name),
             Text(pid, style="dim"),
             Text(process.state),
-            Text(waits, style="dim"),
+            Text(clean(waits), style="dim"),
         )
     return grid

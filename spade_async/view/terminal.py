@@ -83,7 +83,7 @@ def _facts(found: EnvironmentView) -> RenderableType:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     labels = ", ".join(f"{name} {value}" for name, value in environment.labels) or "none"
-    grid.add_row("regret", regret_text(row.estimate, row.missing_regret))
+    grid.add_row("regret", Text(regret_text(row.estimate, row.missing_regret)))
     if row.estimate is not None:
         grid.add_row(
             "paid",
@@ -212,7 +212,7 @@ def _design(design: dict[str, Any], *, in_full: bool) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("group", f"{design['group_id']} of {design['group_size']} designs")
+    grid.add_row("group", Text(f"{design['group_id']} of {design['group_size']} designs"))
     grid.add_row("skill", Text(clean(design["skill"])))
     grid.add_row("document", Text(clean(design["document_id"])))
     grid.add_row("", Text(cut(clean(design["document"], 4 * _DOCUMENT_CHARS)), style="italic"))

@@ -72,7 +72,9 @@ def _configuration(found: Mapping[str, Any], names: list[str]) -> RenderableType
     table = _table(names, "key")
     for key, values in differing.items():
         if key not in folded:
-            table.add_row(clean(key), *(Text(one_line(_value(value), 120)) for value in values))
+            table.add_row(
+                Text(clean(key)), *(Text(one_line(_value(value), 120)) for value in values)
+            )
     if not folded:
         return table
     note = Text(
@@ -117,7 +119,7 @@ def _held_out(found: Mapping[str, Any], names: list[str]) -> RenderableType:
             if difference is not None:
                 lines.append(f"{difference['difference']:+.3f} {difference['verdict']}")
             cells.append("\n".join(lines))
-        table.add_row(clean(level), *cells)
+        table.add_row(Text(clean(level)), *cells)
     return table
 
 

@@ -79,6 +79,19 @@ def test_json_and_table_can_be_printed(run: Path, capsys: pytest.CaptureFixture[
     assert "something [odd]" in text
 
 
+def test_no_escape_sequence_of_an_alert_reaches_the_terminal(run: Path) -> None:
+    figures = build_report(run)
+    figures["alerts"] = ["a\x1b[2J\x1b]0;b\x07\u202e [/x]"]
+    figures["held_out"][0]["level"] = "[/level]\x1b[2J"
+    console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system="256")
+    console.print(end_table(figures))
+    text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "[/x]" in text
+    assert "[/level]" in text
+    for sequence in ("\x1b[2J", "\x1b]0", "\x07", "\u202e"):
+        assert sequence not in text
+
+
 def test_other_folders_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run folder"):
         build_report(tmp_path)

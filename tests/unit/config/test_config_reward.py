@@ -139,3 +139,11 @@ def test_groups_without_variance_are_kept_or_skipped():
     ]
     assert comparison().equal_groups(samples) == set()
     assert comparison(learner={"zero_variance": "skip"}).equal_groups(samples) == {"g"}
+
+
+@pytest.mark.parametrize("key", ["regret_norm", "micro_lp_norm", "frontier_norm", "plateau_ramp"])
+def test_what_a_part_is_divided_by_is_no_tiny_number(file: Path, key: str) -> None:
+    # A part of weight 0 over 1e-320 was no number, and so was the pay of every design.
+    with pytest.raises(ConfigError, match=rf"designer.reward.{key}=1e-320: .*>= 0.001"):
+        resolve(file, [f"designer.reward.{key}=1e-320"])
+    assert getattr(resolve(file, [f"designer.reward.{key}=0.001"]).designer.reward, key) == 0.001

@@ -52,6 +52,8 @@ def test_a_mixture_can_be_given_as_an_override(tmp_path):
         ('["a"]', r"grounding.corpus\[0\]='a': must be a table"),
         ("[{weight = 1}]", r"grounding.corpus\[0\].path=None: must be a file"),
         ('[{path = "a"}, {path = "b", weight = 0}]', r"corpus\[1\].weight=0: .* number > 0"),
+        # The sum of two such was infinite, and the last entry was drawn from for ever.
+        ('[{path = "a", weight = 1e308}]', r"weight=1e\+308: .* > 0 and <= 1e\+09"),
         ('[{path = "a", weight = -1.5}]', r"corpus\[0\].weight=-1.5: .* number > 0"),
         ('[{path = "a", weight = nan}]', r"weight=nan"),
         ('[{path = "a", weight = true}]', r"weight=True"),

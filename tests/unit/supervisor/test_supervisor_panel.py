@@ -61,6 +61,25 @@ def test_an_alert_says_when_it_was_told() -> None:
     assert "alerts 1: 03-04 15:07 gen-0 died" in plain_line(status)
 
 
+def test_no_escape_sequence_of_a_quoted_text_reaches_the_terminal() -> None:
+    quoted = "pool program a\x1b[2J\u202e.py fails: [/x] \x1b]0;owned\x07"
+    alert = Alert(unix_s=1.0, step=1, kind="pool_program", text=quoted)
+    status = RUNNING.model_copy(
+        update={"alerts": [alert], "limited_by": quoted, "failure": quoted, "state": "failed"}
+    )
+    for display in (LiveDisplay, PlainDisplay):
+        file = io.StringIO()
+        shown = display(Console(file=file, width=140, force_terminal=True, color_system="256"))
+        shown.start()
+        shown.show(status)
+        shown.say(quoted)
+        shown.stop()
+        text = file.getvalue()
+        assert "fails: [/x]" in text
+        for sequence in ("\x1b[2J\u202e", "\u202e", "\x1b]0", "\x07"):
+            assert sequence not in text
+
+
 def test_unknown_numbers_are_dashes_not_zeros() -> None:
     status = RunStatus(state="running", metrics={"learner/loss": 0.0})
     text = rendered(status)

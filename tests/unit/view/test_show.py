@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from spade_async.commands.show import show
+from spade_async.environment.contract import environment_id, skeleton
 from spade_async.errors import ConfigError, LedgerError, RunFolderError
 from spade_async.ledger.schema import UPGRADES
 from spade_async.ledger.traces import pack_trace
-from spade_async.types import RegretClass
+from spade_async.types import Environment, MissingRegret, RegretClass
 from spade_async.view.environment import look
 from spade_async.view.find import find
 from spade_async.view.run import opened
@@ -98,6 +99,19 @@ def test_escape_sequences_of_a_program_do_not_reach_the_terminal(maker):
     assert "\x1b]0" not in text
     assert "\u202e" not in text
     assert "markup[/bold]" in printed(maker.folder, name)
+
+
+def test_a_reason_that_looks_like_markup_is_shown_as_it_is(maker):
+    # It ended `show` with a traceback of the terminal library.
+    source = program(0)
+    name = environment_id(source)
+    made = Environment(environment_id=name, source=source, skeleton=skeleton(source))
+    with maker.ledger.transaction():
+        maker.ledger.add_environment(made, "d-0", "d-0.0", 1)
+        maker.ledger.set_estimate(name, MissingRegret("step: ValueError: [/nope] [red]\x1b[2J"))
+    text = printed(maker.close(), name)
+    assert "[/nope] [red]" in text
+    assert "\x1b" not in text
 
 
 def test_words_choose_by_class_then_by_the_lower_bound(maker):
