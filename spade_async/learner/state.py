@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 import torch
@@ -29,7 +28,6 @@ class LearnerState:
         self.version = version
         # Trained parameters by name; a tied weight appears once, under its first name.
         self.parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        self.keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @classmethod
     def create(cls, folder: Path, config: LearnerConfig, version: PolicyVersion) -> LearnerState:

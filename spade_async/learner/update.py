@@ -28,12 +28,13 @@ from spade_async.grpo.batch import (
 from spade_async.grpo.correction import Terms, Tokens, make_rule, truncated_weights
 from spade_async.grpo.correction.gepo import step_log_means
 from spade_async.grpo.correction.report import all_masked
-from spade_async.grpo.loss import kl_to_start, token_logprobs
+from spade_async.grpo.loss import kl_to_start
 from spade_async.grpo.plan import padded_tokens, plan_micro_batches
 from spade_async.grpo.samples import TrainSample, whole_ids
 from spade_async.learner.learned_tokens import LearnedTokens
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
 from spade_async.learner.progress import UpdateCancelled
+from spade_async.learner.scoring import TokenScorer
 from spade_async.learner.snapshot import Snapshot
 from spade_async.learner.state import LearnerState, learning_rate
 from spade_async.types import Role
@@ -76,7 +77,10 @@ class Updater:
             raise ValueError(f"learner.kl_to_start={learner.kl_to_start} needs the start model")
         self._state = state
         self._learner = learner
-        self._start_model = start_model if learner.kl_to_start > 0 else None
+        self._policy = TokenScorer(state.model)
+        self._start: TokenScorer | None = None
+        if start_model is not None and learner.kl_to_start > 0:
+            self._start = TokenScorer(start_model)
         self._rule = make_rule(learner.correction, learner.clip_low, learner.clip_high)
         # The KL term is weighted by truncated token ratios whatever the rule.
         self._cap = parameters(learner.correction).get("cap", KL_CAP)
@@ -199,7 +203,7 @@ class Updater:
         if not samples:
             return "the batch has no samples: all were cut"
         tokens = figures.tokens()
-        if self._start_model is None and tokens is not None and all_masked(tokens):
+        if self._start is None and tokens is not None and all_masked(tokens):
             rule = self._learner.correction.rule
             return f'learner.correction.rule="{rule}" let no token of a sample through'
         return None
@@ -223,7 +227,8 @@ class Updater:
             proximal: [N] log-probabilities at the start of the update; None in the first pass,
                 where they are the present ones (and are kept).
         """
-        logprobs, entropy = self._logprobs(self._state.model, micro)
+        wants_entropy = self._learner.entropy_weight > 0
+        logprobs, entropy = self._policy(micro, entropy_gradient=wants_entropy)
         if proximal is None:
             proximal = logprobs.detach()
             self._proximal.append(proximal)
@@ -245,19 +250,19 @@ class Updater:
             TOKEN_LOSS: corrected.losses,
         }
         figures.add(micro, logprobs, entropy, corrected, _gradient(corrected, logprobs))
-        if self._learner.entropy_weight > 0:
+        if wants_entropy:
             bonus = -self._learner.entropy_weight * entropy
             token_loss = terms.pop(TOKEN_LOSS)
             terms |= {"entropy term": bonus, TOKEN_LOSS: token_loss + bonus}
-        if self._start_model is not None:
-            penalty = self._kl_penalty(self._start_model, micro, logprobs, figures)
+        if self._start is not None:
+            penalty = self._kl_penalty(self._start, micro, logprobs, figures)
             token_loss = terms.pop(TOKEN_LOSS)
             terms |= {"KL to the start": penalty, TOKEN_LOSS: token_loss + penalty}
         return terms
 
     def _kl_penalty(
         self,
-        start_model: PreTrainedModel,
+        start: TokenScorer,
         micro: MicroBatch,
         logprobs: Tensor,
         figures: TokenFigures,
@@ -267,33 +272,13 @@ class Updater:
         if not bool(is_agent.any()):
             return torch.zeros_like(logprobs)
         with torch.no_grad():
-            start_logprobs, _ = self._logprobs(start_model, micro)
+            start_logprobs, _ = start(micro, entropy_gradient=False)
         weights = truncated_weights(logprobs, micro.generator_logprobs, self._cap)
         # Without the generator's log-probabilities (rule "none" only) the samples count as fresh.
         weights = torch.where(torch.isnan(micro.generator_logprobs), 1.0, weights)
         estimates = kl_to_start(logprobs, start_logprobs, weights)
         figures.add_kl_to_start(estimates.detach()[is_agent])
         return torch.where(is_agent, self._learner.kl_to_start * estimates, 0.0)
-
-    def _logprobs(self, model: PreTrainedModel, micro: MicroBatch) -> tuple[Tensor, Tensor]:
-        first = 0
-        kept = {}
-        if self._state.keeps_logits:
-            # Logits of the shared prompt columns are never used: with a large vocabulary they
-            # would be most of the memory.
-            first = int(micro.columns.min())
-            kept["logits_to_keep"] = torch.arange(first, int(micro.columns.max()) + 1)
-        output = model(
-            input_ids=micro.token_ids_RL,
-            attention_mask=micro.attention_mask_RL,
-            use_cache=False,
-            **kept,
-        )
-        logits_NV = output.logits[micro.rows, micro.columns - first]
-        wants_entropy = self._learner.entropy_weight > 0
-        return token_logprobs(
-            logits_NV, micro.targets, micro.temperatures, entropy_gradient=wants_entropy
-        )
 
     def _passes(
         self, samples: Sequence[TrainSample], lr: float, should_stop: Callable[[], bool]

@@ -40,8 +40,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "vllm"}
 HEAVY_ALLOWED = (
-    "engine", "weights", "grpo.batch", "grpo.loss", "grpo.correction", "learner", "generator",
-    "nano",
+    "engine", "weights", "grpo.batch", "grpo.chunked", "grpo.loss", "grpo.correction", "learner",
+    "generator", "nano",
 )  # fmt: skip
 NATIVE_ALLOWED = ("sandbox_core", "jail_backends")
 

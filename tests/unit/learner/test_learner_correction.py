@@ -80,7 +80,8 @@ def test_the_default_rule_gives_the_loss_and_gradient_of_before_to_the_last_bit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The objective as it was written before the rules were: one truncated weight per token.
-    # Where the split is the same: another one groups the float32 sums in another way.
+    # Where the split is the same, and through the head go the trained tokens alone: other ones
+    # group the float32 sums in another way.
     samples = random_samples(16)
     monkeypatch.setattr(plan, "PASS_TOKENS", 1_000_000)
     state, updater = make(folder, micro_batch_tokens=1_000_000)
@@ -90,8 +91,9 @@ def test_the_default_rule_gives_the_loss_and_gradient_of_before_to_the_last_bit(
     state.optimizer.zero_grad(set_to_none=True)
     order = sorted(range(16), key=lambda i: (np.flatnonzero(samples[i].trace.loss_mask)[-1], i))
     micro = build_micro_batch([samples[i] for i in order], TEMPERATURES)
-    logits = state.model(micro.token_ids_RL, attention_mask=micro.attention_mask_RL).logits
-    chosen = logits[micro.rows, micro.columns].float() / micro.temperatures[:, None]
+    body, head = state.model.base_model, state.model.get_output_embeddings()
+    states = body(micro.token_ids_RL, attention_mask=micro.attention_mask_RL).last_hidden_state
+    chosen = head(states[micro.rows, micro.columns]).float() / micro.temperatures[:, None]
     logprobs = torch.log_softmax(chosen, -1).gather(1, micro.targets[:, None]).squeeze(1)
     log_ratio = (logprobs.detach() - micro.generator_logprobs).clamp(-20.0, 20.0)
     ratio = (logprobs - logprobs.detach()).exp()
