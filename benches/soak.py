@@ -235,17 +235,17 @@ def _halves(x: Sequence[float], y: Sequence[float]) -> dict[str, float]:
     return {"first_half": first, "second_half": second}
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """The whole measurement."""
-    num_steps = QUICK_STEPS if quick else STEPS
+def run(quick: bool, steps: int | None = None) -> dict[str, Any]:
+    """The whole measurement, over `steps` learner steps when they are given."""
+    num_steps = steps or (QUICK_STEPS if quick else STEPS)
     with scratch() as parent:
         samples = watch(parent / "run", num_steps, QUICK_EVERY_S if quick else EVERY_S)
-        made_s, steps = ledger_figures(parent / "run")
+        made_s, ends = ledger_figures(parent / "run")
         result = analyse(samples, made_s, num_steps)
-        middle = len(steps) // 2
+        middle = len(ends) // 2
         result["step_s"] = {
-            "first_half": (steps[middle][1] - steps[0][1]) / max(middle, 1),
-            "second_half": (steps[-1][1] - steps[middle][1]) / max(len(steps) - 1 - middle, 1),
+            "first_half": (ends[middle][1] - ends[0][1]) / max(middle, 1),
+            "second_half": (ends[-1][1] - ends[middle][1]) / max(len(ends) - 1 - middle, 1),
         }
         result["quick"] = quick
         return result
