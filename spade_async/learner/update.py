@@ -148,15 +148,18 @@ class Updater:
         should_stop: Callable[[], bool] = lambda: False,
         *,
         is_first_pass: bool = True,
+        normaliser: Normaliser | None = None,
     ) -> float:
         """Set the gradient of the step's loss on the parameters; returns the loss.
 
         Samples without gradient are not computed but count in the denominators. A later pass must
-        be over the same samples as the first.
+        be over the same samples as the first. Denominators are those of the samples, or
+        `normaliser` when they are a part of the step (see `ranks.py`).
         """
         learner = self._learner
         self._state.optimizer.zero_grad(set_to_none=True)
-        scale = Normaliser.of(samples).token_scale(learner.designer_weight)
+        of_step = Normaliser.of(samples) if normaliser is None else normaliser
+        scale = of_step.token_scale(learner.designer_weight)
         computed = [s for s in samples if self.trains(s)]
         means = step_log_means(samples) if learner.correction.rule == "gepo" else None
         lengths = [num_input_tokens(s) for s in computed]
