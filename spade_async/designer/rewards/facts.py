@@ -17,8 +17,8 @@ class Facts:
 
     skill: str
     plays: Mapping[int, Sequence[float]]
-    """Offset -> [n] returns of the episodes without hint; offset = learner steps between the
-    birth of the designer group and that of the play. An offset that was not played is absent."""
+    """Offset -> [n] returns of the episodes without hint; offset = learner steps since the first
+    play of the design. An offset that was not played is absent."""
     hint_mean: float | None = None
     """Mean return of the hinted episodes; None when there is none."""
     regret: float | None = None
