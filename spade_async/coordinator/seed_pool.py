@@ -11,6 +11,7 @@ import logging
 from spade_async.domain import Domain
 from spade_async.environment.contract import environment_id, skeleton
 from spade_async.environment.pool_folder import PoolProgram, read_pool
+from spade_async.environment.text import one_line
 from spade_async.types import Environment
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class SeedPool:
             return None
         self.num_failed += 1
         return (
-            f"pool program {program.file} fails and is not played again: {reason} "
+            f"pool program {one_line(program.file)} fails and is not played again: {reason} "
             f"({len(self._programs)} left)"
         )
 

@@ -141,12 +141,15 @@ class TextFile(LineFile):
             yield Row(f"{self._name}@{(first or 0) + error.start}", Bad(found))
             return
         words = list(_WORD.finditer(text))
+        counted, num_bytes = 0, 0
         for at in range(0, len(words), self._words):
             some = words[at : at + self._words]
             if at and len(some) < min(MIN_PASSAGE_WORDS, self._words):
                 return
             begin = 0 if at == 0 else some[0].start()
-            offset = (first or 0) + len(text[:begin].encode())
+            # Counted on from the passage before: a line may have 4 MiB, in many passages.
+            num_bytes, counted = num_bytes + len(text[counted:begin].encode()), begin
+            offset = (first or 0) + num_bytes
             yield Row(f"{self._name}@{offset}", text[begin : some[-1].end()])
 
 

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 FREE_BYTES = 1 << 30
 """What unpacking leaves free on the disk of the cache."""
 _CHUNK = 4 << 20
+_ZSTD_CHUNK = 4 << 10
+"""Of packed bytes: one of them may become 32 KiB, and all that comes of a chunk is in memory."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
@@ -97,10 +99,24 @@ def _chunks(path: Path, kind: str) -> Iterator[bytes]:
         return
     zstandard = need("zstandard", str(path))
     try:
-        with zstandard.open(path, "rb") as file:
-            yield from _read(file)
+        with path.open("rb") as file:
+            yield from _frames(file, zstandard)
     except zstandard.ZstdError as cause:
         raise ValueError(str(cause)) from cause
+
+
+def _frames(file: IO[bytes], zstandard: Any) -> Iterator[bytes]:
+    """All frames of a zstd file. EOFError in the middle of one: a plain reader would stop there."""
+    frame = None
+    data = b""
+    while data := data or file.read(_ZSTD_CHUNK):
+        frame = frame or zstandard.ZstdDecompressor().decompressobj()
+        yield frame.decompress(data)
+        data = b""
+        if frame.eof:
+            data, frame = frame.unused_data, None
+    if frame is not None:
+        raise EOFError("compressed file ended before the end of its last frame")
 
 
 def _read(file: IO[bytes] | Any) -> Iterator[bytes]:

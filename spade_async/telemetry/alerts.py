@@ -98,6 +98,9 @@ class Alerts:
             step: learner step of the newest weights.
             action: what to do; the kind's own sentence when empty.
         """
+        # It may quote a program or a file's name: one line, nothing that a terminal obeys and no
+        # lone surrogate, which neither the file nor the ledger takes.
+        text = "".join(c if c.isprintable() else " " for c in text)
         if self._repeats(kind, text):
             self._held[kind] = self._held.get(kind, 0) + 1
             log.warning("alert %s held back: %s", kind, text)

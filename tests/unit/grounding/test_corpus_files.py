@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import re
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -142,6 +143,36 @@ def test_a_text_is_cut_into_passages_that_keep_their_layout(tmp_path):
         "book.txt@0": " ".join(f"w{i}" for i in range(20)),
         "book.txt@70": " ".join(f"w{i}" for i in range(20, 40)),
     }, "the rest of 11 words is too short"
+
+
+def test_a_line_of_megabytes_is_cut_in_linear_time(tmp_path):
+    # The bytes before each passage were counted from the start: minutes for one line of 4 MB.
+    text = "é " * 1_000_000
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    began = time.process_time()
+    rows = list(blocks.TextFile(path, "a.txt", 10).rows(0))
+    assert time.process_time() - began < 8.0
+    assert len(rows) == 100_000
+    assert [row.row_id for row in rows[:3]] == ["a.txt@0", "a.txt@30", "a.txt@60"]
+    assert rows[-1].row_id == f"a.txt@{99_999 * 30}"
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def test_a_packed_file_that_was_cut_is_refused_and_frames_follow_each_other(kind, tmp_path):
+    packed = [
+        gzip.compress(part) if kind == "gzip" else zstandard.compress(part)
+        for part in (lines(TEXTS[:20]).encode(), lines(TEXTS[20:]).encode())
+    ]
+    path = tmp_path / f"c.jsonl.{kind[0]}z"
+    path.write_bytes(b"".join(packed))
+    assert sorted(draw(opened(path), len(TEXTS))) == sorted(TEXTS)
+    for left in (len(packed[0]) - 3, len(packed[0]) + 9):
+        path.write_bytes(b"".join(packed)[:left])
+        with pytest.raises(
+            ConfigError, match=r"cannot be unpacked as .* ended before .* not whole"
+        ):
+            opened(path)
 
 
 def test_bad_rows_are_skipped_counted_and_named(tmp_path, caplog):

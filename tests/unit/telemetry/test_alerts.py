@@ -27,6 +27,16 @@ def wait_for(path: Path, limit_s: float = 20.0) -> str:
     return path.read_text()
 
 
+def test_a_quoted_text_costs_no_alert_and_reaches_no_terminal(tmp_path: Path) -> None:
+    # A file name that is no UTF-8 has lone surrogates: telling of it ended the coordinator.
+    alerts = Alerts(tmp_path / "alerts.jsonl")
+    told = alerts.tell("pool_program", "a\udcff\x1b[2J\u202e\u2028.py\nfails: é 漢 ±")
+    assert told is not None
+    assert told.text == "a  [2J  .py fails: é 漢 ±"
+    (line,) = lines(tmp_path / "alerts.jsonl")
+    assert line["text"] == told.text
+
+
 def test_an_alert_is_one_line_of_json_with_all_its_fields(tmp_path: Path) -> None:
     alerts = Alerts(tmp_path / "alerts.jsonl")
     before = time.time()
