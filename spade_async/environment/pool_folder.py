@@ -91,11 +91,11 @@ def read_pool(folder: str | Path) -> PoolFolder:
     for name in names:
         shown = one_line(name, 200)
         found = _read_program(path / name)
+        entry = facts.pop(name, {})
         if isinstance(found, str):
             skipped.append((shown, found))
             continue
         digest, source = found
-        entry = facts.pop(name, {})
         stated = entry.get("sha256")
         if isinstance(stated, str) and stated.lower() != digest:
             skipped.append((shown, f"its sha256 is not the one in {INDEX}: it was changed since"))

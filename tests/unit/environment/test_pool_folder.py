@@ -132,6 +132,16 @@ def test_values_of_the_index_that_are_none_are_left_out(tmp_path: Path) -> None:
     assert (found.skill, found.run, found.hint) == (None, None, "a?b")
 
 
+def test_a_skipped_file_that_the_index_names_is_told_once(tmp_path: Path) -> None:
+    write(tmp_path, 2)
+    (tmp_path / "game_0001.py").write_text("#" * (MAX_SOURCE_BYTES + 1))
+    index = [{"file": f"game_{n:04d}.py"} for n in range(2)]
+    (tmp_path / "pool.json").write_text(json.dumps(index))
+    assert read_pool(tmp_path).skipped == (
+        ("game_0001.py", f"is longer than {MAX_SOURCE_BYTES} bytes"),
+    )
+
+
 def test_an_index_names_no_file_outside_of_the_folder(tmp_path: Path) -> None:
     outside = tmp_path / "secret.py"
     outside.write_text(program(1))
