@@ -41,7 +41,8 @@ class Fruitless:
         if self._since_step[role] > self._limits[role]:
             raise ProcessFailure(
                 f"{self._since_step[role]} {role} groups in a row came to nothing and no step was "
-                f"made; the last: {reason}; mend that, then --resume"
+                f"made; the last: {reason}; mend that, then --resume, or a "
+                "new run where a setting has to change"
             )
         if self._in_a_row[role] == TOLD_AFTER:
             return f"{TOLD_AFTER} {role} groups in a row came to nothing; the last: {reason}"

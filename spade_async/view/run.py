@@ -48,6 +48,8 @@ class ViewedRun:
     @property
     def model_folders(self) -> list[Path]:
         """Folders that may hold the run's tokenizer, the likeliest first; they need not exist."""
+        if self.value("engine.kind") == "scripted":
+            return []  # its model folder stands in for one: there is no tokenizer in it
         named = self.info.get("model_folder") or self.value("model.path")
         stored = sorted(self.folder.checkpoints.glob("*/tokenizer.json"), key=_changed)
         return [

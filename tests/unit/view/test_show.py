@@ -161,6 +161,19 @@ def test_json_is_whole(maker, capsys):
     assert found["play"]["seeds"][1]["no_hint"]["episode_return"] == 1.0
 
 
+def test_a_scripted_run_has_no_tokenizer_to_look_for(maker):
+    """Its model folder has a tokenizer.json that stands in for one; transformers warns of it."""
+    maker.environment([HINT_HELPS])
+    folder = maker.close()
+    for name in ("model", "checkpoints/branch-0-step-1"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "tokenizer.json").write_text("{}")
+    with opened(folder) as run:
+        assert [path.name for path in run.model_folders] == ["nano", "branch-0-step-1"]
+        run.config["engine"]["kind"] = "scripted"
+        assert run.model_folders == []
+
+
 def test_a_living_run_can_be_looked_at(maker):
     name = maker.environment([HINT_HELPS, BOTH_WIN])
     with maker.ledger.transaction():
