@@ -163,7 +163,7 @@ def test_json_is_whole(maker, capsys):
 
 def test_a_scripted_run_has_no_tokenizer_to_look_for(maker):
     """Its model folder has a tokenizer.json that stands in for one; transformers warns of it."""
-    maker.environment([HINT_HELPS])
+    maker.environment([HINT_HELPS, BOTH_WIN])
     folder = maker.close()
     for name in ("model", "checkpoints/branch-0-step-1"):
         (folder / name).mkdir(parents=True)
