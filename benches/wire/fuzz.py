@@ -8,6 +8,7 @@ doubled and out of order, which must each be delivered once.
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import threading
 import time
@@ -105,10 +106,13 @@ async def at_coordinator(count: int, seed: int) -> Result:
     thread = threading.Thread(target=attack, daemon=True)
     good = Peer.connect(endpoint, Hello(name="gen-1", incarnation="good", pid=2), CONFIG)
     good_peer, _ = await asyncio.gather(good, welcomed(hub))
-    greeted = hub.counters.frames_in + 1
+    # All of it at one moment, and with the hostile side's greeting: who behaves may greet twice.
+    start = copy.deepcopy(hub.counters)
+    start.frames_in += 1
+    start.received += 1
     thread.start()
     await welcomed(hub)
-    result = await _watch("coordinator", hub, hub.counters, plan, thread, "gen-0", greeted)
+    result = await _watch("coordinator", hub, hub.counters, plan, thread, "gen-0", start)
     # The hub still serves who behaves.
     before = hub.counters.received
     await good_peer.send(WeightsPublished(version=1, location="", digest=""))
@@ -147,7 +151,8 @@ async def at_part(name: str, count: int, seed: int) -> Result:
     thread.start()
     hello = Hello(name=name, incarnation="good", pid=2)
     peer = await Peer.connect(endpoint, hello, CONFIG)
-    result = await _watch(name, peer, peer.counters, plan, thread, "coordinator", 1)
+    start = LinkCounters(frames_in=1, control=1)
+    result = await _watch(name, peer, peer.counters, plan, thread, "coordinator", start)
     await peer.close()
     remove_endpoint(folder)
     return result
@@ -203,15 +208,18 @@ class _Plan:
 
 async def _watch(
     end: str, link: Hub | Peer, counters: LinkCounters, plan: _Plan, thread: threading.Thread,
-    sender: str, greeted: int,
+    sender: str, start: LinkCounters,
 ) -> Result:  # fmt: skip
-    """Take everything in until the hostile side has said all; what became of it."""
-    start = LinkCounters(**{name: getattr(counters, name) for name in ("received", "control")})
+    """Take everything in until the hostile side has said all; what became of it since `start`."""
     begun_s, before = time.perf_counter(), 0
     quiet_s = begun_s
-    seen = greeted
+    greeted = seen = start.frames_in
     faults: list[str] = []
-    while plan.total is None or counters.frames_in - greeted < plan.total:
+    while (
+        plan.total is None
+        or counters.frames_in - greeted < plan.total
+        or len(plan.taken) < plan.num_good
+    ):
         _drain(link, plan, sender)
         if not before and counters.frames_in - greeted > plan._count // 10:
             before = resident_bytes()
@@ -236,8 +244,8 @@ async def _watch(
         faults.append(f"{len(doubled)} good messages were delivered twice")
     return Result(
         end, total - greeted, seconds, grown, 0.0, counters.received - start.received,
-        counters.duplicates, counters.control - start.control, counters.connections_ended,
-        refused, faults,
+        counters.duplicates - start.duplicates, counters.control - start.control,
+        counters.connections_ended, refused, faults,
     )  # fmt: skip
 
 

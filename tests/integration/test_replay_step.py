@@ -85,7 +85,7 @@ def test_what_cannot_be_run_again_says_why_in_one_line(copy: Callable[[], Path])
         ended = spade("replay", root, step)
         assert ended.code == 2, ended
         assert says in ended.line()
-    db = sqlite3.connect(next(root.glob("ledger*")))
+    db = sqlite3.connect(root / "ledger.sqlite")
     with db:
         db.execute(
             "DELETE FROM traces WHERE sample_id IN (SELECT sample_id FROM batch_samples"
