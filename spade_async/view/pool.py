@@ -19,11 +19,13 @@ from typing import Any
 
 from spade_async.errors import RunFolderError
 from spade_async.ledger.rows import EnvironmentRow
+from spade_async.view import program_names
 from spade_async.view.order import best_first
 from spade_async.view.run import ViewedRun
 
 INDEX = "pool.json"
-"""A list with one table per program, in the order of the file names."""
+"""A list with one table per program, the best first; by default the file names are in that
+order too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +108,7 @@ def write(
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             index = []
-            for number, row in enumerate(chosen.rows):
-                name = f"{number:05d}_{row.environment.environment_id}.py"
+            for row, name in zip(chosen.rows, _names(run, chosen.rows, parents), strict=True):
                 _write(draft / name, _bytes(row.environment.source))
                 index.append(_entry(name_of_run, row, name, parents, licence))
             # One program a line: quick to write, and a line-based tool can take some of it.
@@ -122,6 +123,15 @@ def write(
         raise RunFolderError(
             f"pool {folder} cannot be written: {cause.strerror or cause}; choose another --out"
         ) from cause
+
+
+def _names(
+    run: ViewedRun, rows: list[EnvironmentRow], parents: dict[str, tuple[str, str]]
+) -> list[str]:
+    if run.value("run.compat") != "reference":
+        return program_names.by_rank(rows)
+    skills = [parents.get(row.environment.environment_id, ("", ""))[0] for row in rows]
+    return program_names.of_reference(rows, skills)
 
 
 def _check_place(folder: Path, *, replaces: bool) -> None:

@@ -9,11 +9,15 @@ import pytest
 from rich.console import Console
 
 from spade_async.commands.export import export
+from spade_async.config.run import RunConfig
+from spade_async.config.schema import Config
 from spade_async.environment.contract import environment_id
+from spade_async.environment.pool_folder import read_pool
 from spade_async.errors import RunFolderError
 from spade_async.types import RegretClass
 from spade_async.view import pool
 from spade_async.view.pool import Choice
+from spade_async.view.program_names import reference_name
 from tests.support.viewed_run import BOTH_LOSE, BOTH_WIN, HINT_HELPS, RunMaker, program
 
 
@@ -123,3 +127,30 @@ def test_bytes_are_kept_as_they_are_and_a_damaged_source_is_left_out(maker, tmp_
     text = (tmp_path / "pool" / str(entry["file"])).read_bytes().decode()
     assert environment_id(text) == name == environment_id(odd)
     assert "left out: 1 by source is not what its id says" in said
+
+
+def test_the_reference_names_of_programs_are_its_own():
+    # Appendix A3 of the reference's vectors.
+    assert reference_name(3, 2, "Logical Deduction") == "game_00003_002_logical_deduction.py"
+    assert reference_name(0, 0, "Multi-Step_Workflows") == "game_00000_000_multi_step_workflows.py"
+    assert reference_name(1, 0, "../../etc/passwd\n") == "game_00001_000_etc_passwd.py"
+    assert reference_name(1, 0, "///") == "game_00001_000_unknown.py"
+
+
+def test_a_run_in_compatibility_mode_exports_under_the_names_of_the_reference(tmp_path):
+    maker = RunMaker(tmp_path / "run", Config(run=RunConfig(compat="reference")))
+    maker.environment([HINT_HELPS, BOTH_LOSE, BOTH_LOSE, BOTH_WIN])
+    maker.environment([HINT_HELPS, HINT_HELPS, HINT_HELPS, BOTH_WIN])
+    out = tmp_path / "pool"
+    exported(maker.close(), out)
+    entries = index(out)
+    assert [e["regret"] for e in entries] == [0.75, 0.25]
+    steps = [entry["step"] for entry in entries]
+    numbers = [0, 1 if steps[0] == steps[1] else 0]
+    assert [e["file"] for e in entries] == [
+        f"game_{step:05d}_{number:03d}_arithmetic.py"
+        for step, number in zip(steps, numbers, strict=True)
+    ]
+    assert sorted(p.name for p in out.glob("*.py")) == sorted(str(e["file"]) for e in entries)
+    read = read_pool(out)
+    assert [program.file for program in read.programs] == sorted(str(e["file"]) for e in entries)
