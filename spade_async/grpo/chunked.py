@@ -55,7 +55,8 @@ def head_logprobs(
     if len(hidden_ND) <= tokens:
         logits_NV = F.linear(hidden_ND, weight_VD, bias)
         return token_logprobs(logits_NV, targets, temperatures, entropy_gradient=entropy_gradient)
-    found: tuple[Tensor, Tensor] = _Chunked.apply(  # type: ignore[no-untyped-call]
+    # `apply` has types from torch 2.15 on, and none before.
+    found: tuple[Tensor, Tensor] = _Chunked.apply(  # type: ignore[no-untyped-call,unused-ignore]
         hidden_ND, weight_VD, bias, targets, temperatures, entropy_gradient, tokens
     )
     return found
