@@ -51,5 +51,8 @@ def accumulate_over_ranks(
     )
     dist.all_reduce(loss, group=group)
     for parameter in state.parameters.values():
-        dist.all_reduce(parameter.grad, group=group)
+        # Every rank takes part, also one that had nothing to train.
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        dist.all_reduce(gradient, group=group)
+        parameter.grad = gradient
     return float(loss)
