@@ -35,6 +35,10 @@ EXIT_OK, EXIT_REJECTED, EXIT_NO_FILE, EXIT_NO_JAIL = 0, 1, 2, 3
 _SHOWN_CHARS = 4000
 
 
+MaxTurns = Annotated[int, typer.Option(min=1, help="Turn limit of the run it is meant for.")]
+MAX_TURNS = AgentConfig().max_turns
+
+
 @app.callback()
 def _group() -> None:
     """Work on environments by hand."""
@@ -44,9 +48,7 @@ def _group() -> None:
 def try_(
     file: Annotated[Path, typer.Argument(help="Python file with one class that ends in Env.")],
     seed: Annotated[int, typer.Option(min=0, help="Instance seed that is played.")] = 0,
-    max_turns: Annotated[
-        int, typer.Option(min=1, help="Turn limit of the run the environment is meant for.")
-    ] = AgentConfig().max_turns,
+    max_turns: MaxTurns = MAX_TURNS,
     with_hint: Annotated[
         bool, typer.Option("--hint/--no-hint", help="Whether the program must have a hint().")
     ] = True,
@@ -76,9 +78,7 @@ def try_(
 def check(
     folder: Annotated[Path, typer.Argument(help="Folder of programs (*.py, pool.json optional).")],
     seed: Annotated[int, typer.Option(min=0, help="Root of the instance seeds.")] = 0,
-    max_turns: Annotated[
-        int, typer.Option(min=1, help="Turn limit of the run the pool is meant for.")
-    ] = AgentConfig().max_turns,
+    max_turns: MaxTurns = MAX_TURNS,
     with_hint: Annotated[
         bool, typer.Option("--hint/--no-hint", help="Whether each must have a hint().")
     ] = False,

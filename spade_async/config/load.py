@@ -67,6 +67,20 @@ def load_resolved(run_dir: Path) -> Config:
         ConfigError: it is missing, damaged or of another version of the schema.
     """
     path = RunFolder(run_dir).config
+    data = as_written(run_dir)
+    problems = unknown_keys(Config, data, str(path))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return _checked(data, {key: str(path) for key in data})
+
+
+def as_written(run_dir: Path) -> dict[str, Any]:
+    """The configuration in a run folder, unchecked: its keys may be of another version.
+
+    Raises:
+        ConfigError: it is missing or damaged.
+    """
+    path = RunFolder(run_dir).config
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
@@ -75,10 +89,7 @@ def load_resolved(run_dir: Path) -> Config:
         raise ConfigError(f"{path} cannot be read: {cause}") from cause
     if not isinstance(data, dict):
         raise ConfigError(f"{path} is damaged: it holds a {type(data).__name__}, not a table")
-    problems = unknown_keys(Config, data, str(path))
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return _checked(data, {key: str(path) for key in data})
+    return data
 
 
 def as_dict(config: Config) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def remember(core: Core, play: PlayGroup, estimate: RegretEstimate, skill: str) 
         estimate,
         core.step,
         skill=skill,
-        win_rate=sum(value > 0 for value in returns) / len(returns) if returns else 0.0,
+        win_rate=sum(value > 0 for value in returns) / len(returns),
         signature=core.ledger.signature(play.environment.environment_id),
     )
 

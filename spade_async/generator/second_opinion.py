@@ -65,8 +65,9 @@ def _probed_play(report: ValidationReport) -> Shown | None:
     if run is None or run.reset is None:
         return None
     turns = [
-        (action, reply.observation, reply.reward or 0.0)
+        (action, reply.observation, reply.reward)
         for action, reply in zip(run.actions, run.steps, strict=True)
+        if reply.reward is not None
     ]
     return run.reset.observation, turns
 

@@ -73,7 +73,7 @@ class Memory:
         step: int,
         *,
         skill: str = "",
-        win_rate: float = 0.0,
+        win_rate: float,
         signature: Signature | None = None,
     ) -> None:
         """Remember it as of learner step `step`; inside a transaction.

@@ -30,7 +30,7 @@ class ReferenceMemory(Memory):
         step: int,
         *,
         skill: str = "",
-        win_rate: float = 0.0,
+        win_rate: float,
         signature: Signature | None = None,
     ) -> None:
         """Append it; see `Memory.add`."""

@@ -6,7 +6,6 @@ gone, and looking at it must still work. Nothing in the folder changes.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spade_async.config.load import as_written
 from spade_async.config.run_folder import RunFolder
-from spade_async.errors import ConfigError, LedgerError
+from spade_async.errors import LedgerError
 from spade_async.ledger import LedgerReader
 from spade_async.supervisor.folder import read_info
 
@@ -67,7 +67,7 @@ def opened(run_dir: Path) -> Iterator[ViewedRun]:
         LedgerError: no readable ledger in it.
     """
     folder = RunFolder(run_dir)
-    config = read_config(run_dir)
+    config = as_written(run_dir)
     with LedgerReader.open(folder.ledger) as ledger:
         try:
             yield ViewedRun(folder, config, read_info(folder), ledger)
@@ -78,24 +78,6 @@ def opened(run_dir: Path) -> Iterator[ViewedRun]:
                 f"({type(cause).__name__}: {cause}): it is damaged, or this is a fault of ours; "
                 "--debug shows where"
             ) from cause
-
-
-def read_config(run_dir: Path) -> dict[str, Any]:
-    """The configuration of a run as it was written.
-
-    Raises:
-        ConfigError: see `opened`.
-    """
-    path = RunFolder(run_dir).config
-    try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{run_dir} is not a run folder: it has no {path.name}") from None
-    except (OSError, ValueError) as cause:
-        raise ConfigError(f"{path} cannot be read: {cause}") from cause
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} is damaged: it holds a {type(config).__name__}, not a table")
-    return config
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -95,13 +95,17 @@ def held_out(evals: Sequence[EvalRow]) -> Plot:
     series = []
     for level in levels:
         # Of a step that was scored twice (before and after a fall-back) the newest counts.
-        scored = {e.version.step: e for e in evals if e.level == level and e.mean is not None}
-        rows = [scored[step] for step in sorted(scored)]
+        scored = {
+            e.version.step: (e.mean, e.standard_error)
+            for e in evals
+            if e.level == level and e.mean is not None
+        }
+        rows = sorted(scored.items())
         series.append(
             Series(
                 f"level {level}",
-                tuple((float(e.version.step), float(e.mean or 0.0)) for e in rows),
-                tuple(e.standard_error for e in rows),
+                tuple((float(step), mean) for step, (mean, _) in rows),
+                tuple(error for _, (_, error) in rows),
             )
         )
     return Plot(

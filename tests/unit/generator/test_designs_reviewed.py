@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,24 +18,14 @@ from spade_async.engine.scripted import ScriptedEngine
 from spade_async.errors import GenerationError
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.design_task import run_design
-from spade_async.transport.messages import DesignResult, DesignTask
+from spade_async.transport.messages import DesignResult
 from spade_async.types import Outcome
+from tests.support.design_task import DESIGN
 from tests.support.fake_jail import FakeJail, Script, bad, value
 from tests.support.fake_tokens import STOP, FakeTokens, ids
 
 PROGRAM = "```python\nclass {name}Env:\n    pass\n```"
-TASK = DesignTask(
-    task_id="d-1",
-    group_id="g",
-    min_version=0,
-    skill="s",
-    document="d",
-    document_id="doc",
-    exemplars=[],
-    temperature=1.0,
-    max_new_tokens=200,
-    seed=5,
-)
+TASK = replace(DESIGN, max_new_tokens=200)
 FAILS = Script(reset=bad(Outcome.EXCEPTION, "KeyError: 'seed'"))
 
 

@@ -19,24 +19,13 @@ from spade_async.generator.design_task import run_design
 from spade_async.generator.heartbeat import Vitals
 from spade_async.generator.play_task import run_play
 from spade_async.seeds import derive
-from spade_async.transport.messages import DesignResult, DesignTask, EpisodeResult, PlayTask
+from spade_async.transport.messages import DesignResult, EpisodeResult, PlayTask
 from spade_async.types import Outcome, PolicyVersion
+from tests.support.design_task import DESIGN
 from tests.support.fake_jail import FakeJail, Script, bad, value
 from tests.support.fake_tokens import STOP, FakeTokens, ids
 
 PROGRAM = "```python\nclass AEnv:\n    pass\n```"
-DESIGN = DesignTask(
-    task_id="d-1",
-    group_id="g",
-    min_version=0,
-    skill="s",
-    document="d",
-    document_id="doc",
-    exemplars=[],
-    temperature=1.0,
-    max_new_tokens=100,
-    seed=5,
-)
 PLAY = PlayTask(
     task_id="p-1",
     group_id="g",

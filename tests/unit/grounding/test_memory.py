@@ -48,11 +48,11 @@ def features(change=0, seed=5):
     return minhash(np.concatenate([some[change:400], some[400 : 400 + change]]))
 
 
-def add(ledger, memory, name, found, step=0, *, skeleton=None, **more):
+def add(ledger, memory, name, found, step=0, *, skeleton=None, win_rate=0.5, **more):
     it = environment(name, skeleton)
     with ledger.transaction():
         ledger.add_environment(it, None, None, step)
-        memory.add(it, found, step, **more)
+        memory.add(it, found, step, win_rate=win_rate, **more)
 
 
 def sources(memory, n=10, seed=1, skill="", kind="inspire"):
@@ -219,7 +219,7 @@ def test_what_is_rolled_back_was_never_remembered(ledger):
     def fail():
         with ledger.transaction():
             ledger.add_environment(environment("a"), None, None, 0)
-            memory.add(environment("a"), estimate(0.5), 0)
+            memory.add(environment("a"), estimate(0.5), 0, win_rate=0.5)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
