@@ -28,6 +28,18 @@ _BAD = (
 """Ways to spoil a cable; the first that the kernel knows is taken."""
 
 
+def sweep() -> list[str]:
+    """Remove the hosts whose maker is dead: one killed by -9 leaves them. Their names."""
+    folder = Path("/run/netns")
+    left = []
+    for path in sorted(folder.glob("spade-*-*")) if folder.is_dir() else ():
+        pid = path.name.split("-")[1]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            subprocess.run(["ip", "netns", "del", path.name], capture_output=True, check=False)
+            left.append(path.name)
+    return left
+
+
 def why_not() -> str | None:
     """Why hosts cannot be made here; None when they can."""
     if shutil.which("ip") is None:
@@ -79,6 +91,7 @@ class Hosts:
         return f"10.77.{PARTS.index(part)}.1"
 
     def _make(self) -> None:
+        sweep()
         _ip("netns", "add", self.hub)
         _ip("-n", self.hub, "link", "set", "lo", "up")
         for index, part in enumerate(PARTS):

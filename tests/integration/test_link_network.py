@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from benches.wire.hosts import over_hosts, why_not
+from benches.wire.hosts import over_hosts, sweep, why_not
 from benches.wire.traffic import over_bad_network
 from spade_async.transport.keys import write_keys
 
@@ -42,3 +45,20 @@ def test_hosts_made_of_network_namespaces_lose_and_double_nothing(tmp_path):
     assert result["sent"] > 200
     assert result["pulled_cables"] >= 2
     assert result["failed_handshakes"] == {}
+
+
+def test_hosts_of_a_killed_maker_are_removed_and_those_of_a_living_one_are_not():
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left, living = f"spade-{dead.pid}-hub", f"spade-{os.getpid()}-kept"
+    try:
+        for name in (left, living):
+            subprocess.run(["ip", "netns", "add", name], check=True)
+        assert left in sweep()
+        assert not Path("/run/netns", left).exists()
+        assert Path("/run/netns", living).exists()
+    finally:
+        for name in (left, living):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
