@@ -13,6 +13,7 @@ import json
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from benches.scripted.run import ROOT, Ran, finished_run
 from spade_async.config.run_folder import RunFolder
 from spade_async.ledger import LedgerReader
+from spade_async.ledger.rows import EvalRow
 
 STEPS = 60
 SEEDS = (1, 2, 3)
@@ -155,18 +157,13 @@ def _figures(ran: Ran) -> dict[str, Any]:
         values = [s.metrics[tag] for s in steps if tag in s.metrics][-_LAST:]
         return fmean(values) if values else None
 
-    def held_out(ordinal: int) -> float | None:
-        scored = [e for e in evals if e.ordinal == ordinal and e.mean is not None]
-        total = sum(e.num_instances for e in scored)
-        return sum(e.num_instances * (e.mean or 0.0) for e in scored) / total if total else None
-
     return {
         "families": len(families),
         "effective_skeletons": newest("guards/effective_skeletons"),
         "largest_family_share": newest("guards/largest_family_share"),
         "leak_share": newest("guards/leak_share"),
-        "held_out_first": held_out(min((e.ordinal for e in evals), default=-1)),
-        "held_out_last": held_out(max((e.ordinal for e in evals), default=-1)),
+        "held_out_first": held_out(evals, min((e.ordinal for e in evals), default=-1)),
+        "held_out_last": held_out(evals, max((e.ordinal for e in evals), default=-1)),
         "validity": late("designer/validity"),
         "regret": late("regret/mean"),
         "reward": late("designer/reward_mean"),
@@ -174,12 +171,20 @@ def _figures(ran: Ran) -> dict[str, Any]:
         "alarms": alarms,
         "wall_s": ran.wall_s,
         "load": ran.load,
-        "commit": _commit(),
+        "commit": commit(),
         "unix_s": time.time(),
     }
 
 
-def _commit() -> str:
+def held_out(evals: Sequence[EvalRow], ordinal: int) -> float | None:
+    """Success over all held-out instances at one version; None when it was not scored."""
+    scored = [e for e in evals if e.ordinal == ordinal and e.mean is not None]
+    total = sum(e.num_instances for e in scored)
+    return sum(e.num_instances * (e.mean or 0.0) for e in scored) / total if total else None
+
+
+def commit() -> str:
+    """Of this checkout, with a mark when it has changes."""
     argv = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()

@@ -69,6 +69,9 @@ class AsyncConfig(Section):
     controller: bool = True
     """Hold fewer groups and sequences than the bounds allow while the learner does not wait for
     more: fresher samples at the same speed. False fills the bounds."""
+    fill: bool = False
+    """The learner waits at every step until no more fits the bounds, and the controller holds
+    nothing back: samples are as old as the bounds let them be. For measuring what age costs."""
 
     @property
     def bounds(self) -> tuple[int, int]:

@@ -43,7 +43,7 @@ class Control:
             designer_quota=config.designer.groups_per_step,
             most_designs=(designer_bound + 1) * config.designer.groups_per_step,
         )
-        self._is_on = config.async_.controller
+        self._is_on = config.async_.controller and not config.async_.fill
         if self._is_on:
             core.dispatcher.limit = self._controller.limits.sequences
         self.holds_now = False

@@ -305,6 +305,7 @@ class Coordinator:
             with core.ledger.transaction():
                 self._replays.turn()
                 self._plays.start_waiting()
+                core.schedule.close_when_enough(core.config.train.steps - core.step)
                 if core.step < core.config.train.steps:
                     self._designs.admit()
                     self._plays.admit_pool()

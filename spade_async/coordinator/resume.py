@@ -97,6 +97,7 @@ def _empty_core(config: Config, folder: RunFolder, ledger: Ledger, hub: Hub) -> 
             group_size=designer.group_size,
             pool_share=agent.pool_share,
             designer_delay=designer.reward.delay,
+            fill=config.async_.fill,
         ),
         versions=VersionBook(),
         dispatcher=Dispatcher(hub),

@@ -72,6 +72,7 @@ class Schedule(Resumable):
         group_size: int,
         pool_share: float,
         designer_delay: int = 0,
+        fill: bool = False,
     ) -> None:
         """Start at ordinal 0, nothing outstanding, no weights loaded.
 
@@ -84,6 +85,8 @@ class Schedule(Resumable):
             pool_share: share of the agent's places kept for plays from memory or the seed pool.
             designer_delay: learner steps after a designer group's birth in which no deadline may
                 need it, because its pay is delayed.
+            fill: a take waits until nothing runs and nothing can be admitted: samples are as old as
+                the bounds let them be.
 
         Raises:
             ConfigError: a design group's plays would never fit the agent's places.
@@ -96,6 +99,7 @@ class Schedule(Resumable):
         self._places = Places(
             self._agent, self._designer, group_size=group_size, pool_share=pool_share
         )
+        self._fills = fill
         self.learner_ordinal = 0
         """Learner steps done, abandoned ones included: the version of the newest weights."""
         self.loaded_ordinal: int | None = None
@@ -129,6 +133,15 @@ class Schedule(Resumable):
     def held_by_limit(self) -> set[Role]:
         """Roles of which one more group fits by the bound, and `limit` alone keeps it out."""
         return self._places.is_held(self.loaded_ordinal, self._next_step) if self.is_open else set()
+
+    def close_when_enough(self, steps_left: int) -> None:
+        """With full bounds: admit no more once what is outstanding fills all steps to come."""
+        if not self._fills:
+            return
+        steps = steps_left - self._is_training
+        is_enough = self._places.num_held >= steps * self._agent.quota
+        if is_enough and len(self._designer) >= steps * self._designer.quota:
+            self.is_open = False
 
     def can_admit_design(self) -> bool:
         """Whether one more designer group may start; it also needs `group_size` agent places."""
@@ -234,7 +247,10 @@ class Schedule(Resumable):
         wait = self._why_wait()
         if wait is not None:
             return wait
-        taken = {lane.role: lane.oldest_ready() for lane in self._lanes}
+        taken = {
+            lane.role: lane.oldest_mixed() if self._fills else lane.oldest_ready()
+            for lane in self._lanes
+        }
         for lane in self._lanes:
             for group in taken[lane.role]:
                 lane.remove(group)
@@ -292,6 +308,8 @@ class Schedule(Resumable):
                 if held is not None and held.birth <= line:
                     return Wait(WaitReason.HELD, lane.role, held.group_id)
                 return self._wait(WaitReason.DEADLINE, lane)
+        if self._fills and self._has_more_to_come():
+            return self._wait(WaitReason.FILLING, agent if agent.num_running else designer)
         if agent.num_ready + designer.num_ready == 0:
             asleep = self._all_asleep()
             if asleep is not None:
@@ -309,6 +327,16 @@ class Schedule(Resumable):
         ):
             return self._wait(WaitReason.FILLING, designer)
         return None
+
+    def _has_more_to_come(self) -> bool:
+        """Whether something runs, or can be admitted now or once the newest weights are loaded.
+
+        Held groups are not waited for: they are paid when a line needs them.
+        """
+        is_coming = self.is_open and self.loaded_ordinal != self.learner_ordinal
+        is_running = any(True for lane in self._lanes for _ in lane.awake())
+        has_pool = self.pool_has_work and self._num_pool_plays() > 0
+        return is_coming or is_running or self._num_designs() > 0 or has_pool
 
     def _all_asleep(self) -> str | None:
         """The oldest designer group, when time would stand still; else None.

@@ -18,6 +18,7 @@ itself: intervals that begin after it are not touched, and those that begin with
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -154,6 +155,20 @@ class Lane:
             if group.is_ready:
                 taken.append(group)
         return taken
+
+    def oldest_mixed(self) -> list[Group]:
+        """`oldest_ready`, with pool plays and others of one birth in proportion.
+
+        When a birth has more than a step takes, the first step would else have all its pool plays.
+        """
+        ready = [group for group in self.groups.values() if group.is_ready]
+        kinds = [(group.birth, group.is_from_pool) for group in ready]
+        totals, seen = Counter(kinds), Counter[tuple[int, bool]]()
+        places = []
+        for index, kind in enumerate(kinds):
+            places.append((kind[0], (seen[kind] + 0.5) / totals[kind], index))
+            seen[kind] += 1
+        return [ready[index] for _, _, index in sorted(places)[: self.quota]]
 
 
 def _decrement(counts: dict[int, int], birth: int) -> None:

@@ -43,6 +43,8 @@ class TwoRoleSetting:
     """A learner of speed 2 needs half the time per step."""
     most_sequences: int | None = None
     """Cap of the in-flight controller, per generator; None switches it off (async.controller)."""
+    fill: bool = False
+    """async.fill"""
     latency_s: float = 0.0
     """From the coordinator's decision to the first token of a task."""
 
@@ -135,6 +137,7 @@ class TwoRoles:
             designer_quota=setting.designer_quota,
             group_size=setting.group_size,
             pool_share=setting.pool_share,
+            fill=setting.fill,
         )
         self.schedule.weights_loaded(0)
         self.timeline = Timeline(self._pass_time)

@@ -48,6 +48,7 @@ class Grid:
 def setting_of(config: Config, *, latency_s: float = 0.0) -> TwoRoleSetting:
     """The configuration's own setting."""
     agent_bound, designer_bound = config.async_.bounds
+    has_controller = config.async_.controller and not config.async_.fill
     return TwoRoleSetting(
         agent_bound=agent_bound,
         designer_bound=designer_bound,
@@ -58,7 +59,8 @@ def setting_of(config: Config, *, latency_s: float = 0.0) -> TwoRoleSetting:
         slots=usable_slots(config),
         generators=config.generator.count,
         credit=config.generator.concurrent_tasks,
-        most_sequences=most_sequences(config) if config.async_.controller else None,
+        most_sequences=most_sequences(config) if has_controller else None,
+        fill=config.async_.fill,
         latency_s=latency_s,
     )
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from benches import correction
+from benches import correction, correction_nano
 from benches.offpolicy.delayed import Setting, learn
 from benches.offpolicy.drawing import svg
 from spade_async.config.correction import LEAST_KL, RULES, CorrectionConfig
@@ -86,3 +86,31 @@ def test_the_picture_is_well_formed() -> None:
     picture = ElementTree.fromstring(svg(result))
     cells = [e for e in picture.iter() if e.tag.endswith("rect")]
     assert len(cells) == 2 * len(RULES) * len(correction.AGES)
+
+
+def nano_run(rule: str, age: int, seed: int, **figures: object) -> dict[str, object]:
+    names = ("held_out_change", "regret", "validity", "agent_age", "kl_generator", "ess", "cpu_s")
+    found: dict[str, object] = dict.fromkeys((*names, "kl_generator_max", "truncated_mass"), 0.5)
+    found |= {"rule": rule, "age": age, "seed": seed, "steps": 40, "alarms": []}
+    return found | {"samples_over_bound": 0, "agent_age": float(age)} | figures
+
+
+def test_the_nano_table_is_over_seeds_and_names_what_was_not_run() -> None:
+    runs = [nano_run("none", 4, s, held_out_change=c) for s, c in ((1, 0.1), (2, 0.2))]
+    runs[1]["alarms"] = ["divergence"]
+    result = {"steps": 40, "rules": ["none"], "ages": [4, 16], "runs": runs}
+    four, sixteen = correction_nano.table(result).splitlines()[1:3]
+    assert "0.150 ± 0.071" in four
+    assert four.endswith("divergence 1")
+    assert sixteen.endswith("not measured")
+
+
+def test_a_nano_run_that_was_not_as_old_as_it_says_is_a_failure() -> None:
+    good = nano_run("none", 16, 1)
+    young = nano_run("none", 16, 2, agent_age=3.0)
+    over = nano_run("none", 0, 3, samples_over_bound=2)
+    unscored = nano_run("none", 0, 4, held_out_change=None)
+    found = correction_nano.failures({"runs": [good, young, over, unscored]})
+    assert [line.partition(": ")[0] for line in found] == [
+        "none, age 16, seed 2", "none, age 0, seed 3", "none, age 0, seed 4",
+    ]  # fmt: skip

@@ -22,6 +22,7 @@ class Setup:
     designer_quota: int
     group_size: int
     pool_share: float
+    fill: bool = False
 
     def schedule(self) -> Schedule:
         return Schedule(
@@ -31,6 +32,7 @@ class Setup:
             designer_quota=self.designer_quota,
             group_size=self.group_size,
             pool_share=self.pool_share,
+            fill=self.fill,
         )
 
     @property

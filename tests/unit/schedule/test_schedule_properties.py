@@ -1,6 +1,7 @@
 """The theorem of `schedule.py`, in random worlds: bounds, waste, progress, synchrony, ceilings."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -182,3 +183,32 @@ def test_a_planned_batch_that_is_sent_again_keeps_its_places(world, num_events):
     restored.begin_replay()
     run(world, world.step + 6, pick="random", max_events=20_000)
     world.check_ages()
+
+
+@slow_checks
+@given(worlds, st.sampled_from(ORDERS))
+def test_a_take_that_waits_for_full_bounds_keeps_the_theorem(world, order):
+    full = World(
+        replace(world.setup, fill=True), world.rng, validity=world.validity, deaths=world.deaths,
+        has_pool=world.has_pool,
+    )  # fmt: skip
+    run(full, 8, pick=order, max_events=20_000)
+    full.check_ages()
+    full.check_nothing_lost()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("bound", [0, 1, 4, 16])
+def test_full_bounds_make_samples_as_old_as_the_bound(bound, order):
+    setup = Setup(bound, bound, 25, 5, 4, 0.2, fill=True)
+    world = World(setup, random.Random(1), validity=1.0, deaths=0.0, has_pool=True)
+    run(world, 2 * bound + 6, pick=order)
+    assert world.steps == [(5, 25)] * len(world.steps)
+    late = [t for t in world.trained if t.step >= bound]
+    # A lazy generator skips versions: what it makes at the next one is younger.
+    slack = 3 if order == "lazy_load" else 1
+    assert all(bound - slack <= t.step - t.birth <= bound for t in late)
+    assert sum(t.step - t.birth for t in late) / len(late) >= 0.9 * bound
+    for step in range(len(world.steps)):
+        pool = sum(t.step == step and t.group_id[0] == "m" for t in world.trained)
+        assert 4 <= pool <= 6, "a step has its share of pool plays"
