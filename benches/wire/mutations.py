@@ -97,31 +97,25 @@ class Mutator:
     def _other_plain(self, header: bytes, block: bytes) -> Parts:
         fields = _fields(header)
         plain = fields[6]
-        names = list(plain) or ["x"]
-        name = self._random.choice(names)
-        way = self._random.randrange(3)
+        way = self._random.randrange(3) if plain else 1
         if way == 0:
-            plain.pop(name, None)
-            plain["x" * self._random.randrange(1, 9)] = 0
+            plain.pop(self._random.randrange(len(plain)))
         elif way == 1:
-            plain["more"] = self._thing()
+            plain.append(self._thing())
         else:
-            plain[name] = self._random.choice((b"", {"a": {"b": [b""]}}, [[]], {1: 2}, 1 << 63))
+            bad = self._random.choice((b"", {"a": {"b": [b""]}}, [[]], {1: 2}, 1 << 63))
+            plain[self._random.randrange(len(plain))] = bad
         return sealed(_packed(fields), block)
 
     def _other_array(self, header: bytes, block: bytes) -> Parts:
         fields = _fields(header)
         if not fields[7]:
-            fields[7] = [["x", "f4", [1], 0]]
+            fields[7] = [1]
             return sealed(_packed(fields), block + bytes(8))
-        item = self._random.choice(fields[7])
-        index = self._random.randrange(4)
-        item[index] = self._random.choice((
-            ("other", "token_ids\0", 3),
-            ("O", "f2", "V8", "", None),
-            ([1 << 61], [1 << 61] * 4, [-1], [0] * 9, [0, 1 << 61, 1 << 61, 1 << 61], "8", [1.5]),
-            (1, -8, 1 << 61, 8 * len(block) + 8, None),
-        )[index])  # fmt: skip
+        fields[7][self._random.randrange(len(fields[7]))] = self._random.choice((
+            -8, 1 << 61, 8 * len(block) + 8, None, True, "8", 1.5, [1 << 61], [1 << 61] * 4, [-1],
+            [0] * 9, [0, 1 << 61, 1 << 61, 1 << 61], [1.5], {}, [len(block), 1 << 40],
+        ))  # fmt: skip
         return sealed(_packed(fields), block)
 
     def _other_sequence(self, header: bytes, block: bytes) -> Parts:

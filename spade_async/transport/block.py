@@ -25,7 +25,10 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 MAX_DIMENSIONS = 4
 Buffer = bytes | memoryview
 """Bytes that are read where they lie."""
+Size = int | list[int]
+"""Elements of an array of one dimension, or the shape of any other, as a header states it."""
 _ALIGNMENT = 8
+_PADDING = tuple(map(bytes, range(_ALIGNMENT)))
 
 
 class ArraySpec(NamedTuple):
@@ -44,7 +47,10 @@ class LaidOut:
 
     def __init__(self, specs: list[ArraySpec], arrays: Sequence[NDArray[Any]]) -> None:
         self.specs = specs
-        self.kinds = tuple((spec.name, spec.dtype) for spec in specs)
+        self.kinds = tuple((spec.name, DTYPES[spec.dtype]) for spec in specs)
+        self.sizes: list[Size] = [
+            spec.shape[0] if len(spec.shape) == 1 else list(spec.shape) for spec in specs
+        ]
         block = arrays[0].base
         assert isinstance(block, np.ndarray)
         self.block = block.data
@@ -54,9 +60,13 @@ class LaidOut:
 
     def holds(self, arrays: Sequence[NDArray[Any]]) -> bool:
         """Whether these are the very arrays, in this order."""
-        return len(arrays) == len(self._arrays) and all(
-            known() is array for known, array in zip(self._arrays, arrays, strict=True)
-        )
+        if len(arrays) != len(self._arrays):
+            return False
+        # Not `all(...)`: this is asked of every message.
+        for known, array in zip(self._arrays, arrays, strict=True):  # noqa: SIM110
+            if known() is not array:
+                return False
+        return True
 
 
 _LAID_OUT: dict[int, LaidOut] = {}
@@ -75,17 +85,8 @@ def pack_arrays(arrays: Sequence[tuple[str, NDArray[Any]]]) -> tuple[list[ArrayS
     Raises:
         TransportError: an element type outside `DTYPES`, or too many dimensions.
     """
-    known = laid_out([array for _, array in arrays])
-    if known is not None and [name for name, _ in arrays] == [name for name, _ in known.kinds]:
-        return known.specs, known.block
     specs, _ = _specs(arrays)
-    parts: list[Buffer] = []
-    for _, array in arrays:
-        if array.nbytes:
-            parts.append(np.ascontiguousarray(array).data.cast("B"))
-            if padding := -array.nbytes % _ALIGNMENT:
-                parts.append(bytes(padding))
-    return specs, b"".join(parts)
+    return specs, pack_sizes([array for _, array in arrays])[1]
 
 
 def lay_out(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -162,36 +163,66 @@ def unpack_arrays(specs: Sequence[ArraySpec], block: Buffer) -> dict[str, NDArra
     return arrays
 
 
-def unpack_lines(
-    kinds: Sequence[tuple[str, str]], specs: Sequence[Any], block: Buffer
-) -> dict[str, NDArray[Any]] | None:
-    """The usual case of `unpack_arrays`, fast: these names and types, one dimension each, in order.
+def pack_sizes(arrays: Sequence[NDArray[Any]]) -> tuple[list[Size], Buffer]:
+    """Sizes and block of arrays whose names and element types both ends know."""
+    sizes: list[Size] = []
+    parts: list[Any] = []
+    for array in arrays:
+        sizes.append(array.size if array.ndim == 1 else list(array.shape))
+        if array.nbytes:
+            parts.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+            if padding := -array.nbytes % _ALIGNMENT:
+                parts.append(_PADDING[padding])
+    return sizes, b"".join(parts)
+
+
+def unpack_sizes(
+    kinds: Sequence[tuple[str, np.dtype[Any]]], sizes: Sequence[Any], block: Buffer
+) -> list[NDArray[Any]]:
+    """Read-only views of arrays whose names and types are known; nothing is copied.
 
     Args:
-        kinds: name and key of `DTYPES` of each array.
-        specs: what a header says of them, unchecked.
+        kinds: name and element type of each.
+        sizes: what a header says of their sizes, unchecked; as many as `kinds`.
         block: their bytes.
 
-    Returns:
-        None when anything is otherwise; `unpack_arrays` then says what.
+    Raises:
+        TransportError: the sizes are not sizes, or do not tile the block exactly.
     """
-    if len(specs) != len(kinds):
-        return None
-    flat = np.frombuffer(memoryview(block).toreadonly(), np.uint8)
-    arrays: dict[str, NDArray[Any]] = {}
-    size, end = flat.nbytes, 0
-    for kind, item in zip(kinds, specs, strict=True):
-        if type(item) is not list or len(item) != 4:
-            return None
-        name, dtype_name, shape, offset = item
-        if (name, dtype_name) != kind or type(offset) is not int or offset != end:
-            return None
-        if type(shape) is not list or len(shape) != 1 or type(shape[0]) is not int:
-            return None
-        dtype = DTYPES[dtype_name]
-        nbytes = shape[0] * dtype.itemsize
+    # Small blocks are bytes; what lies in ZeroMQ's memory could be written to.
+    readable = block if type(block) is bytes else memoryview(block).toreadonly()
+    arrays: list[NDArray[Any]] = []
+    size, end = len(block), 0
+    for (name, dtype), items in zip(kinds, sizes, strict=True):
+        is_line = type(items) is int
+        # Python integers: a product that would overflow 64 bits is simply larger than the block.
+        nbytes = (items if is_line else _num_items(name, items)) * dtype.itemsize
         if not 0 <= nbytes <= size - end:
-            return None
-        arrays[name] = np.ndarray(shape, dtype, flat, end)
+            raise TransportError(f"{name} needs {nbytes} bytes beyond offset {end} of {size}")
+        if not nbytes:
+            arrays.append(_empty(name, dtype, items))
+        elif is_line:
+            arrays.append(np.frombuffer(readable, dtype, items, end))
+        else:
+            arrays.append(np.ndarray(items, dtype, readable, end))
         end += nbytes + -nbytes % _ALIGNMENT
-    return arrays if end == size else None
+    if end != size:
+        raise TransportError(f"block has {size} bytes, its arrays take {end}")
+    return arrays
+
+
+def _num_items(name: str, shape: Any) -> int:
+    is_short = type(shape) is list and len(shape) <= MAX_DIMENSIONS
+    if not is_short or not all(type(size) is int and size >= 0 for size in shape):
+        raise TransportError(f"{name} has an impossible shape")
+    return math.prod(shape)
+
+
+def _empty(name: str, dtype: np.dtype[Any], items: Any) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.zeros(items, dtype)
+    except (ValueError, TypeError) as cause:
+        # No elements, but other sizes beyond what numpy can hold.
+        raise TransportError(f"{name} has an impossible shape") from cause
+    array.flags.writeable = False
+    return array

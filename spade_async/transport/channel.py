@@ -21,6 +21,10 @@ from spade_async.transport.window import Arrival, ReceiveWindow, SendWindow
 
 _MOST_QUEUED = 256
 """Frames that wait for a full pipe before unreliable ones are dropped: the queue must end."""
+_MOST_UNTOLD = 16
+_MOST_UNTOLD_BYTES = 1 << 20
+"""Acknowledgements, or bytes that came, that are told at once; fewer go with the next message, or
+with the next tick: a frame of their own costs both ends as much as a message."""
 _MOST_REPEATED = 32
 """Repetitions per tick while the connection stands: on a slow line most of what is not acknowledged
 is still on its way, and repeating all of it would only make the line slower."""
@@ -59,6 +63,8 @@ class Channel:
         self._wake = wake
         self._sent = SendWindow(config.resend_s)
         self._arrived = ReceiveWindow()
+        self._bytes_since_told = 0
+        self._tells_now = False
         self.outgoing: deque[Outgoing] = deque()
         """Frames to hand to the socket, oldest first; the owner of the socket pops them."""
 
@@ -85,6 +91,7 @@ class Channel:
         start_s = thread_time()
         seq = self._sent.next_seq if message.reliable else 0
         news = self._arrived.take_news()
+        self._bytes_since_told = 0
         try:
             frames = encode(Envelope(self._sender, message, seq, *news), self._max_bytes)
         except TransportError:
@@ -103,8 +110,13 @@ class Channel:
         self._wake()
         return frames
 
-    def deliver(self, envelope: Envelope) -> Received | None:
-        """Take in what came: settle acknowledgements, filter duplicates; a new message or None."""
+    def deliver(self, envelope: Envelope, num_bytes: int = 0) -> Received | None:
+        """Take in what came: settle acknowledgements, filter duplicates; a new message or None.
+
+        Args:
+            envelope: what came.
+            num_bytes: of its frames: the sender waits sooner for the acknowledgement of large ones.
+        """
         told = envelope.cumulative, envelope.ranges, envelope.delivered
         if not self._sent.acknowledge(*told):
             self._counters.refuse("ack_of_unsent")
@@ -119,10 +131,12 @@ class Channel:
         arrival = self._arrived.arrive(envelope.seq)
         if arrival is Arrival.NEW:
             self._counters.received += 1
+            self._bytes_since_told += num_bytes
             return Received(self._peer, message, partial(self._acknowledge, envelope.seq))
         if arrival is Arrival.DUPLICATE:
             self._counters.duplicates += 1
             if self._arrived.has_news:
+                self._tells_now = True
                 self._wake()
         else:
             self._counters.refuse("too_far_ahead")
@@ -142,7 +156,8 @@ class Channel:
             return
         due = self._sent.due(now_s, _MOST_REPEATED)
         self.outgoing.extend(Outgoing(frames, is_reliable=True, is_first=False) for frames in due)
-        if due or self._arrived.has_news:
+        self._tells_now |= self._arrived.has_news
+        if due or self._tells_now:
             self._wake()
 
     def reconnect(self, now_s: float) -> None:
@@ -154,11 +169,20 @@ class Channel:
         self.outgoing.extend(Outgoing(frames, is_reliable=True, is_first=False) for frames in due)
         self._wake()
 
+    def tell_all(self) -> None:
+        """Let no acknowledgement wait any longer: we close."""
+        self._tells_now = True
+
     def queue_acknowledgements(self) -> None:
         """Queue small frames for acknowledgements that no message has taken along.
 
-        Those of a full pipe wait: one later frame then tells them all.
+        They wait for one up to a tick, unless they are many or of much. Those of a full pipe wait
+        too: one later frame then tells them all.
         """
+        if not (self._tells_now or self._is_much_untold):
+            return
+        self._tells_now = False
+        self._bytes_since_told = 0
         while self._arrived.has_news and len(self.outgoing) < _MOST_QUEUED:
             envelope = Envelope(self._sender, None, 0, *self._arrived.take_news())
             frames = encode(envelope, self._max_bytes)
@@ -168,8 +192,14 @@ class Channel:
         """Reliable messages not acknowledged, oldest first."""
         return [message_of(frames, self._max_bytes) for frames in self._sent.frames()]
 
+    @property
+    def _is_much_untold(self) -> bool:
+        return self._arrived.num_to_tell >= _MOST_UNTOLD or (
+            self._bytes_since_told >= _MOST_UNTOLD_BYTES and self._arrived.has_news
+        )
+
     def _acknowledge(self, seq: int) -> None:
-        if self._arrived.acknowledge(seq):
+        if self._arrived.acknowledge(seq) and self._is_much_untold:
             self._wake()
 
 

@@ -1,13 +1,14 @@
 """A message as exactly two frames: a msgpack header and one packed block of typed arrays.
 
 Header frame: CRC-32 (4 bytes, little-endian), then a msgpack array ``[kind, schema, sender, seq,
-cumulative, ranges, plain, arrays, delivered]``: `kind` is a class name of `messages` or ""
-(acknowledgements alone), `plain` maps field names to values, `arrays` has ``[name, dtype, shape,
-offset]`` of each array in the block (see `block`). Nothing of ours is pickled. A frame is data from
-outside: sizes are capped before anything is allocated and every fault is a `FrameError`, never
-another exception.
+cumulative, ranges, plain, sizes, delivered]``: `kind` is a class name of `messages` or ""
+(acknowledgements alone), `plain` has the values of the record's plain fields in its order, `sizes`
+the number of elements of each of its arrays, or the shape of one that has not one dimension. Names
+and types are those of the record: both ends have the same one, or the schema differs. Nothing of
+ours is pickled. A frame is data from outside: sizes are capped before anything is allocated and
+every fault is a `FrameError`, never another exception.
 
-The checksum covers the rest of the header and a block of up to 64 KiB. The header fixes the length
+The checksum covers the rest of the header and a block of up to 4 KiB. The header fixes the length
 and the tiling of any block, so a cut or shifted one is refused. The content of a larger one is left
 to what carries it: ipc and loopback are memory of this kernel, and off loopback CURVE authenticates
 every byte. A checksum of ours would cost as much as the sending itself.
@@ -23,13 +24,13 @@ import msgpack
 
 from spade_async.errors import TransportError
 from spade_async.transport.block import (
-    ArraySpec,
+    MAX_DIMENSIONS,
     Buffer,
+    Size,
     laid_out,
     lay_out,
-    pack_arrays,
-    unpack_arrays,
-    unpack_lines,
+    pack_sizes,
+    unpack_sizes,
 )
 from spade_async.transport.fields import SPECS, RecordSpec
 from spade_async.transport.messages import SCHEMA, Message
@@ -42,8 +43,10 @@ MAX_RANGES = 512
 """Most ranges of acknowledged sequence numbers in one header."""
 _MAX_SEQ = 1 << 62
 _CHECKSUM_BYTES = 4
-_COVERED_BYTES = 1 << 16
+_COVERED_BYTES = 1 << 12
 """Largest block that the checksum covers."""
+_PACK = msgpack.Packer(unicode_errors="surrogatepass", autoreset=True).pack
+"""Keeps its buffer between messages. One call is one step of the interpreter: any thread may."""
 
 
 class FrameError(TransportError):
@@ -80,29 +83,26 @@ def encode(envelope: Envelope, max_bytes: int) -> Frames:
     Raises:
         TransportError: a field has a wrong type, or a frame is above its cap.
     """
-    message = envelope.message
-    kind = "" if message is None else type(message).__name__
-    plain: dict[str, Any] = {}
-    specs: list[ArraySpec] = []
-    block: Buffer = b""
+    sender, message, seq, cumulative, ranges, delivered = envelope
+    kind, plain, sizes, block = "", (), (), b""  # type: tuple[str, Any, Any, Buffer]
     if message is not None:
+        kind = type(message).__name__
         spec = SPECS.get(kind)
         if spec is None or spec.record is not type(message):
             raise TransportError(f"{kind} is not a message of the link; see transport.messages")
-        for name, (types, check, type_name) in spec.plain.items():
-            plain[name] = value = getattr(message, name)
-            if type(value) not in types and not check(value):
-                raise TransportError(f"{kind}.{name} is a {_short(value)}, expected {type_name}")
+        plain = spec.read_plain(message)
+        place = spec.wrong_field(plain)
+        if place is not None:
+            name, expected = spec.names[place], spec.plain[spec.names[place]].type_name
+            raise TransportError(f"{kind}.{name} is a {_short(plain[place])}, expected {expected}")
         if spec.arrays:
-            specs, block = _pack_block(kind, spec, message)
-    flat = [bound for pair in envelope.ranges for bound in pair]
-    numbers = [envelope.seq, envelope.cumulative, flat]
-    fields = [kind, SCHEMA, envelope.sender, *numbers, plain, specs, envelope.delivered]
+            sizes, block = _pack_block(kind, spec, message)
+    flat = [bound for pair in ranges for bound in pair] if ranges else ()
     try:
-        body = msgpack.packb(fields, unicode_errors="surrogatepass")
+        body = _PACK([kind, SCHEMA, sender, seq, cumulative, flat, plain, sizes, delivered])
     except (TypeError, ValueError, OverflowError, RecursionError) as cause:
         raise TransportError(f"{kind} cannot be packed: {cause}") from cause
-    _check_sizes(len(body) + _CHECKSUM_BYTES, len(block), max_bytes, f"{kind}: ")
+    _check_sizes(len(body) + _CHECKSUM_BYTES, len(block), max_bytes, kind)
     return checksum(body, block).to_bytes(_CHECKSUM_BYTES, "little") + body, block
 
 
@@ -133,28 +133,27 @@ def decode(frames: Sequence[Buffer], max_bytes: int) -> Envelope:
         raise FrameError("too_large", str(cause)) from cause
     body = memoryview(header)[_CHECKSUM_BYTES:]
     told = int.from_bytes(header[:_CHECKSUM_BYTES], "little")
-    if len(header) <= _CHECKSUM_BYTES or checksum(body, block) != told:
+    if not body or checksum(body, block) != told:
         raise FrameError("checksum", "the frames are damaged (wrong checksum)")
     fields = _unpack(body)
-    if not isinstance(fields, list) or len(fields) < 2 or not isinstance(fields[0], str):
+    if type(fields) is not list or len(fields) < 2 or type(fields[0]) is not str:
         raise FrameError("header", "the header is not a message")
-    kind, schema = fields[:2]
-    if schema != SCHEMA:
+    if fields[1] != SCHEMA:
         raise FrameError(
             "schema",
-            f"the other side speaks schema {schema!r}, this one {SCHEMA}: "
+            f"the other side speaks schema {fields[1]!r}, this one {SCHEMA}: "
             "run the same version of the program everywhere",
         )
     if len(fields) != 9:
         raise FrameError("header", f"the header has {len(fields)} fields, expected 9")
-    _, _, sender, seq, cumulative, flat, plain, specs, delivered = fields
+    kind, _, sender, seq, cumulative, flat, plain, sizes, delivered = fields
     if (
-        not isinstance(sender, str)
+        type(sender) is not str
         or len(sender) > 255
         or not (_is_seq(seq) and _is_seq(cumulative) and _is_seq(delivered))
     ):
         raise FrameError("header", "sender or sequence numbers are malformed")
-    message = _message(kind, plain, specs, block)
+    message = _message(kind, plain, sizes, block)
     if message is None and seq:
         raise FrameError("header", "acknowledgements carry a sequence number")
     if message is not None and message.reliable != bool(seq):
@@ -162,50 +161,46 @@ def decode(frames: Sequence[Buffer], max_bytes: int) -> Envelope:
     return Envelope(sender, message, seq, cumulative, _ranges(flat), delivered)
 
 
-def _message(kind: str, plain: Any, specs: Any, block: Buffer) -> Message | None:
+def _message(kind: str, plain: Any, sizes: Any, block: Buffer) -> Message | None:
     if kind == "":
-        if plain or specs or block:
+        if plain or sizes or block:
             raise FrameError("header", "acknowledgements carry fields")
         return None
     spec = SPECS.get(kind)
     if spec is None:
         raise FrameError("kind", f"unknown message {kind[:64]!r}")
-    if not isinstance(plain, dict) or not isinstance(specs, list):
+    if type(plain) is not list or type(sizes) is not list:
         raise FrameError("header", f"{kind}: fields are malformed")
-    arrays = unpack_lines(spec.kinds, specs, block)
-    array_specs = [] if arrays is not None else [_array_spec(kind, item) for item in specs]
-    array_names = list(spec.arrays) if arrays is not None else [item.name for item in array_specs]
-    if plain.keys() != spec.plain.keys() or array_names != list(spec.arrays):
-        names = sorted((plain.keys() ^ spec.plain.keys()) | (set(array_names) ^ set(spec.arrays)))
-        raise FrameError("fields", f"{kind}: missing, extra or unordered fields {names[:8]}"[:500])
-    for name, (types, check, type_name) in spec.plain.items():
-        value = plain[name]
-        if type(value) not in types and not check(value):
-            found = type(value).__name__
-            raise FrameError("type", f"{kind}.{name} is a {found}, expected {type_name}")
-    if arrays is None:
-        try:
-            arrays = unpack_arrays(array_specs, block)
-        except TransportError as cause:
-            raise FrameError("block", f"{kind}: {cause}") from cause
-        for name, dtype in spec.arrays.items():
-            if arrays[name].dtype != dtype:
-                what = f"{kind}.{name} has dtype {arrays[name].dtype}, not {dtype}"
-                raise FrameError("type", what)
-    return spec.record(**plain, **arrays)
+    if len(plain) != len(spec.plain) or len(sizes) != len(spec.kinds):
+        found = f"{len(plain)} fields and {len(sizes)} arrays"
+        expected = f"{len(spec.plain)} and {len(spec.kinds)}"
+        raise FrameError("fields", f"{kind} has {found}, expected {expected}")
+    place = spec.wrong_field(plain)
+    if place is not None:
+        name, found = spec.names[place], type(plain[place]).__name__
+        expected = spec.plain[name].type_name
+        raise FrameError("type", f"{kind}.{name} is a {found}, expected {expected}")
+    try:
+        arrays = unpack_sizes(spec.kinds, sizes, block)
+    except TransportError as cause:
+        raise FrameError("block", f"{kind}: {cause}") from cause
+    return spec.record(**dict(zip(spec.names, plain + arrays, strict=True)))
 
 
-def _pack_block(kind: str, spec: RecordSpec, message: Message) -> tuple[list[ArraySpec], Buffer]:
-    arrays = [(name, getattr(message, name)) for name in spec.arrays]
-    known = laid_out([array for _, array in arrays])
+def _pack_block(kind: str, spec: RecordSpec, message: Message) -> tuple[list[Size], Buffer]:
+    arrays = spec.read_arrays(message)
+    known = laid_out(arrays)
     if known is not None and known.kinds == spec.kinds:
-        return known.specs, known.block
-    for name, array in arrays:
-        dtype = getattr(array, "dtype", None)
-        if dtype != spec.arrays[name]:
-            found = dtype if dtype is not None else type(array).__name__
-            raise TransportError(f"{kind}.{name} is {found}, expected {spec.arrays[name]}")
-    return pack_arrays(arrays)
+        return known.sizes, known.block
+    for (name, dtype), array in zip(spec.kinds, arrays, strict=True):
+        found = getattr(array, "dtype", None)
+        if found is not dtype and found != dtype:
+            what = found if found is not None else type(array).__name__
+            raise TransportError(f"{kind}.{name} is {what}, expected {dtype}")
+        if array.ndim > MAX_DIMENSIONS:
+            what = f"{array.ndim} dimensions, at most {MAX_DIMENSIONS}"
+            raise TransportError(f"{kind}.{name} has {what}")
+    return pack_sizes(arrays)
 
 
 def _unpack(body: memoryview) -> Any:
@@ -226,19 +221,10 @@ def _unpack(body: memoryview) -> Any:
         raise FrameError("header", f"the header is not msgpack: {cause}"[:300]) from cause
 
 
-def _array_spec(kind: str, item: Any) -> ArraySpec:
-    if type(item) is list and len(item) == 4:
-        name, dtype, shape, offset = item
-        is_named = type(name) is str and type(dtype) is str and _is_seq(offset)
-        if is_named and type(shape) is list and len(shape) <= 8 and all(map(_is_seq, shape)):
-            return ArraySpec(name, dtype, tuple(shape), offset)
-    raise FrameError("block", f"{kind}: an array description is malformed")
-
-
 def _ranges(flat: Any) -> tuple[tuple[int, int], ...]:
-    if flat == [] and type(flat) is list:
+    if type(flat) is list and not flat:
         return ()
-    if not isinstance(flat, list) or len(flat) % 2 or len(flat) > 2 * MAX_RANGES:
+    if type(flat) is not list or len(flat) % 2 or len(flat) > 2 * MAX_RANGES:
         raise FrameError("header", "acknowledged ranges are malformed")
     pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
     if not all(_is_seq(first) and _is_seq(last) and first <= last for first, last in pairs):
@@ -250,8 +236,9 @@ def _is_seq(value: Any) -> bool:
     return type(value) is int and 0 <= value < _MAX_SEQ
 
 
-def _check_sizes(header_bytes: int, block_bytes: int, max_bytes: int, what: str) -> None:
-    if header_bytes > min(HEADER_BYTES, max_bytes):
+def _check_sizes(header_bytes: int, block_bytes: int, max_bytes: int, kind: str) -> None:
+    what = kind and f"{kind}: "
+    if header_bytes > HEADER_BYTES or header_bytes > max_bytes:
         raise TransportError(
             f"{what}header of {header_bytes} bytes is above the cap; shorten texts"
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ from spade_async.transport.messages import MESSAGES, Message
 
 Check = Callable[[Any], bool]
 _SCALARS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_TEXT: frozenset[type] = frozenset({str})
+_MOST_SIGNATURES = 4096
+"""Combinations of types that are remembered per record; an honest run knows a dozen."""
 
 
 class PlainField(NamedTuple):
@@ -27,15 +31,47 @@ class PlainField(NamedTuple):
     """As it stands in the record."""
 
 
-@dataclass(frozen=True, slots=True)
 class RecordSpec:
     """Field names of one record, plain ones with a type check, array ones with an element type."""
 
-    record: type[Message]
-    plain: Mapping[str, PlainField]
-    arrays: Mapping[str, np.dtype[Any]]
-    kinds: tuple[tuple[str, str], ...]
-    """Name and element type of each array as they stand on the wire, in order."""
+    def __init__(
+        self,
+        record: type[Message],
+        plain: Mapping[str, PlainField],
+        arrays: Mapping[str, np.dtype[Any]],
+    ) -> None:
+        self.record = record
+        self.plain = plain
+        self.arrays = arrays
+        self.kinds = tuple(arrays.items())
+        """Name and element type of each array, in order."""
+        self.names = (*plain, *arrays)
+        self.read_plain = _reader(list(plain))
+        """The values of a message's plain fields, in order."""
+        self.read_arrays = _reader(list(arrays))
+        self._checks = tuple(plain.values())
+        self._settled: dict[tuple[type, ...], tuple[int, ...]] = {}
+        """By the types of all values: the places that need a look at their contents too."""
+
+    def wrong_field(self, values: Sequence[Any]) -> int | None:
+        """Place of the first plain value that may not be in its field; None when all may."""
+        signature = tuple(map(type, values))
+        looks = self._settled.get(signature)
+        if looks is None:
+            pairs = enumerate(zip(self._checks, signature, strict=True))
+            looks = tuple(place for place, (field, kind) in pairs if kind not in field.types)
+            if len(self._settled) < _MOST_SIGNATURES:
+                self._settled[signature] = looks
+        for place in looks:
+            if not self._checks[place].check(values[place]):
+                return place
+        return None
+
+
+def _reader(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda message: tuple(getattr(message, name) for name in names)
 
 
 def _record_spec(record: type[Message]) -> RecordSpec:
@@ -49,8 +85,7 @@ def _record_spec(record: type[Message]) -> RecordSpec:
             arrays[field.name] = element
         else:
             plain[field.name] = PlainField(_exact(hint), _check(hint), str(field.type))
-    kinds = tuple((name, dtype.str[1:]) for name, dtype in arrays.items())
-    return RecordSpec(record, plain, arrays, kinds)
+    return RecordSpec(record, plain, arrays)
 
 
 def _element(hint: Any) -> np.dtype[Any] | None:
@@ -99,38 +134,51 @@ def _check(hint: Any) -> Check:
     if origin is dict and args == (str, Any):
         return lambda value: isinstance(value, dict) and is_plain(value)
     if origin is list and args == (dict[str, Any],):
-        return lambda value: (
-            isinstance(value, list) and is_plain(value) and {type(item) for item in value} <= {dict}
-        )
+        return _is_list_of_dicts
     if origin is list:
-        check_item = _check(args[0])
-        return lambda value: isinstance(value, list) and all(map(check_item, value))
+        check_item, item_types = _check(args[0]), _exact(args[0])
+        return lambda value: (
+            isinstance(value, list)
+            and (item_types.issuperset(map(type, value)) or all(map(check_item, value)))
+        )
     if origin is dict and args[0] is str:
-        check_value = _check(args[1])
+        check_value, value_types = _check(args[1]), _exact(args[1])
         return lambda value: (
             isinstance(value, dict)
-            and all(isinstance(key, str) for key in value)
-            and all(map(check_value, value.values()))
+            and _has_text_keys(value)
+            and (
+                value_types.issuperset(map(type, value.values()))
+                or all(map(check_value, value.values()))
+            )
         )
     raise TypeError(f"message fields cannot be {hint!r}")
 
 
 def is_plain(value: Any) -> bool:
     """Whether a value is None, bool, int, float, str, or lists and str-keyed dicts of them."""
+    # Types are compared in bulk: most items are scalars, and a call each is most of the time.
     if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                return False
-            if type(item) not in _SCALARS and not is_plain(item):
-                return False
-        return True
+        items = value.values()
+        return _has_text_keys(value) and (
+            _SCALARS.issuperset(map(type, items)) or all(map(is_plain, items))
+        )
     if isinstance(value, list | tuple):
-        # Not `all(...)`: most items are scalars, and a call each is most of the time.
-        for item in value:  # noqa: SIM110
-            if type(item) not in _SCALARS and not is_plain(item):
-                return False
-        return True
+        return _SCALARS.issuperset(map(type, value)) or all(map(is_plain, value))
     return value is None or isinstance(value, str | int | float)
+
+
+def _has_text_keys(value: Mapping[Any, Any]) -> bool:
+    return _TEXT.issuperset(map(type, value)) or all(isinstance(key, str) for key in value)
+
+
+def _is_list_of_dicts(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    # Not `all(...)`: a call per item is most of the time.
+    for item in value:  # noqa: SIM110
+        if type(item) is not dict or not is_plain(item):
+            return False
+    return True
 
 
 SPECS: Mapping[str, RecordSpec] = {record.__name__: _record_spec(record) for record in MESSAGES}

@@ -76,6 +76,8 @@ class Hub:
         self._config = config
         self._incarnation = secrets.token_hex(4)
         self._entries: dict[str, _Entry] = {}
+        self._routes: dict[bytes, _Entry] = {}
+        """The same by routing id."""
         self._inbox = Inbox("hub")
         self._context: Context | None = None
         self._pump: Pump | None = None
@@ -126,6 +128,8 @@ class Hub:
         if self._pump is not None:
             if self._connections is not None:
                 self._connections.close()
+            for entry in self._entries.values():
+                entry.channel.tell_all()
             self._pump.close(linger_ms=0)
             self._pump = None
             self._close_context()
@@ -184,8 +188,11 @@ class Hub:
     def forget(self, peer: str) -> None:
         """Drop everything about a peer (it is dead and its work was re-issued)."""
         entry = self._entries.pop(peer, None)
-        if entry is not None and self._pump is not None:
-            self._flush_entry(self._pump.socket, entry)
+        if entry is not None:
+            self._routes.pop(entry.routing_id, None)
+            if self._pump is not None:
+                entry.channel.tell_all()
+                self._flush_entry(self._pump.socket, entry)
 
     def _close_context(self) -> None:
         if self._gate is not None:
@@ -202,10 +209,11 @@ class Hub:
 
     def _on_parts(self, parts: list[Buffer]) -> None:
         self.counters.frames_in += 1
-        self.counters.bytes_in += sum(map(len, parts[1:]))
-        routing_id = bytes(parts[0])
+        routing_id = bytes(parts.pop(0))
+        num_bytes = sum(map(len, parts))
+        self.counters.bytes_in += num_bytes
         try:
-            envelope = decode(parts[1:], self._config.max_message_bytes)
+            envelope = decode(parts, self._config.max_message_bytes)
         except FrameError as error:
             self._refuse(error.code, routing_id, str(error))
             if error.code == "schema":
@@ -220,15 +228,16 @@ class Hub:
             kind = type(message).__name__
             self._refuse("direction", routing_id, f"{kind} is sent by the coordinator alone")
             return
-        name = routing_id.decode(errors="replace").rpartition("-")[0]
-        entry = self._entries.get(name)
+        entry = self._routes.get(routing_id)
+        if entry is None:
+            entry = self._entries.get(routing_id.decode(errors="replace").rpartition("-")[0])
         if entry is None:
             self._refuse("unknown_peer", routing_id, "it never said Hello")
         elif entry.routing_id != routing_id or entry.hello.incarnation != envelope.sender:
             self._refuse("other_incarnation", routing_id, f"present: {entry.hello.incarnation}")
         else:
             entry.last_seen_s = time.monotonic()
-            received = entry.channel.deliver(envelope)
+            received = entry.channel.deliver(envelope, num_bytes)
             if received is not None:
                 self._inbox.put(received)
 
@@ -256,7 +265,8 @@ class Hub:
         entry = _Entry(hello, routing_id, channel, now_s)
         if known is not None:
             entry.orphans = known.orphans + known.channel.unacknowledged()
-        self._entries[hello.name] = entry
+            self._routes.pop(known.routing_id, None)
+        self._entries[hello.name] = self._routes[routing_id] = entry
         self.counters.received += 1
         self._inbox.put(Received(hello.name, hello, lambda: None))
 

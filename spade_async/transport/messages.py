@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of all records below; a peer with another one is refused by name."""
 
 

@@ -143,6 +143,7 @@ class Peer:
             return
         self.counters.lost += self._channel.num_unacknowledged
         pump = self._pump
+        self._channel.tell_all()
         self._connections.close()
         pump.close(linger_ms=_LINGER_MS)
         self._pump = None
@@ -180,7 +181,8 @@ class Peer:
 
     def _on_parts(self, parts: list[Buffer]) -> None:
         self.counters.frames_in += 1
-        self.counters.bytes_in += sum(map(len, parts))
+        num_bytes = sum(map(len, parts))
+        self.counters.bytes_in += num_bytes
         try:
             envelope = decode(parts, self._max_bytes)
         except FrameError as error:
@@ -201,7 +203,7 @@ class Peer:
         if envelope.sender != self._hub_incarnation:
             self._refuse("other_incarnation", f"coordinator {envelope.sender[:64]!r}")
             return
-        received = self._channel.deliver(envelope)
+        received = self._channel.deliver(envelope, num_bytes)
         self._settled.set()
         if received is not None:
             self._inbox.put(received)

@@ -8,7 +8,7 @@ again, because the first acknowledgement may be lost).
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ class SendWindow:
         self._resend_s = resend_s
         self._pending: dict[int, Pending] = {}
         self._last = 0
+        self._acknowledged = 0
         self._delivered = 0
         self._next_due_s = float("inf")
 
@@ -58,14 +59,16 @@ class SendWindow:
         self._next_due_s = min(self._next_due_s, due_s)
 
     def acknowledge(
-        self, cumulative: int, ranges: Iterable[tuple[int, int]], delivered: int = 0
+        self, cumulative: int, ranges: Sequence[tuple[int, int]], delivered: int = 0
     ) -> bool:
         """Forget what the receiver acknowledged; False when it names what was never sent.
 
         What it only holds (up to `delivered`) stays. It is sent again as rarely as anything is,
         because all that can be missing is the acknowledgement, and after `rewind`.
         """
-        ranges = list(ranges)
+        if not ranges and cumulative <= self._acknowledged and delivered <= self._delivered:
+            # Most frames tell nothing new.
+            return True
         if max([cumulative, delivered, *(last for _, last in ranges)]) > self._last:
             return False
         for seq in range(self._delivered + 1, delivered + 1):
@@ -73,6 +76,7 @@ class SendWindow:
                 held.delay_s = _MAX_BACKOFF * self._resend_s
                 held.due_s = max(held.due_s, held.first_s + held.delay_s)
         self._delivered = max(self._delivered, delivered)
+        self._acknowledged = max(self._acknowledged, cumulative)
         pending = self._pending
         while pending and (oldest := next(iter(pending))) <= cumulative:
             del pending[oldest]
@@ -159,6 +163,11 @@ class ReceiveWindow:
         return len(self._held)
 
     @property
+    def num_to_tell(self) -> int:
+        """Acknowledgements that were not told yet."""
+        return len(self._to_tell)
+
+    @property
     def has_news(self) -> bool:
         """Whether there is an acknowledgement to tell."""
         return self._is_cumulative_news or bool(self._to_tell)
@@ -203,6 +212,9 @@ class ReceiveWindow:
     def take_news(self) -> News:
         """What is to be told now; what does not fit stays for the next frame."""
         self._is_cumulative_news = False
+        self._told_delivered = self._delivered
+        if not self._to_tell:
+            return News(self._cumulative, (), self._delivered)
         ranges: list[tuple[int, int]] = []
         told: list[int] = []
         for seq in sorted(self._to_tell):
@@ -215,7 +227,6 @@ class ReceiveWindow:
                     break
             told.append(seq)
         self._to_tell.difference_update(told)
-        self._told_delivered = self._delivered
         return News(self._cumulative, tuple(ranges), self._delivered)
 
     def tell_again(self, news: News) -> None:
