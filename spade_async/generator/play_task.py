@@ -23,7 +23,9 @@ Send = Callable[[EpisodeResult], Awaitable[None]]
 
 
 async def run_play(context: GeneratorContext, task: PlayTask, send: Send) -> int:
-    """Play all seeds at once. Returns how many episodes are missing by our own fault.
+    """Play all seeds at once; `send` gets each result as soon as it is done.
+
+    Returns how many episodes are missing by our own fault.
 
     Episode i samples from derive(task.seed, i). A fault of ours in one episode leaves the others
     alone.

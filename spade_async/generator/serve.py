@@ -21,6 +21,7 @@ from spade_async.generator.context import GeneratorContext
 from spade_async.generator.design_task import run_design
 from spade_async.generator.heartbeat import Vitals
 from spade_async.generator.jail_figures import JailFigures
+from spade_async.generator.outbox import Outbox
 from spade_async.generator.play_task import run_play
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer
@@ -77,6 +78,7 @@ class Generator:
         self._cut: dict[str, None] = {}
         """Newest task ids that were cut: one that comes after its cancellation is not begun."""
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outbox = Outbox(peer.send, self._fail)
         self._newest: WeightsPublished | None = None
         self._published = asyncio.Event()
         self._checking: asyncio.Task[None] | None = None
@@ -195,11 +197,15 @@ class Generator:
             counters.running.pop(task_id, None)
             counters.tasks_done += 1
             fault = None if task.cancelled() else task.exception()
-            if fault is not None and not self._failed.done():
-                self._failed.set_exception(fault)
+            if fault is not None:
+                self._fail(fault)
             self._check_finished()
 
         task.add_done_callback(ended)
+
+    def _fail(self, fault: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(fault)
 
     def _check_finished(self) -> None:
         if self._finishing and not self._tasks:
@@ -207,12 +213,18 @@ class Generator:
 
     async def _design(self, task: DesignTask) -> None:
         result = await run_design(self._context, task)
-        await self._peer.send(result)
+        await self._outbox.put(result)
+        await self._outbox.flush()
         if result.missing_reason is not None:
             self._suspect()
 
     async def _play(self, task: PlayTask) -> None:
-        if await run_play(self._context, task, self._peer.send):
+        try:
+            num_missing = await run_play(self._context, task, self._outbox.put)
+        finally:
+            # Also of a task that is cut: what it finished goes before the word that it ended.
+            await self._outbox.flush()
+        if num_missing:
             self._suspect()
 
     def _suspect(self) -> None:
@@ -222,8 +234,8 @@ class Generator:
 
         def ended(task: asyncio.Task[None]) -> None:
             fault = None if task.cancelled() else task.exception()
-            if fault is not None and not self._failed.done():
-                self._failed.set_exception(fault)
+            if fault is not None:
+                self._fail(fault)
 
         self._checking = asyncio.create_task(health.check(self._context.player))
         self._checking.add_done_callback(ended)
