@@ -53,6 +53,10 @@ class LedgerError(SpadeError):
     """The ledger cannot be opened, read or committed."""
 
 
+class LedgerUnusable(LedgerError):
+    """The ledger is damaged, none of ours or of a newer program: starting again mends nothing."""
+
+
 class RunFolderError(SpadeError):
     """A run folder is in use, of another configuration, or cannot be written."""
 
@@ -63,7 +67,8 @@ class ProcessFailure(SpadeError):
 
 def exit_status(fault: BaseException) -> int:
     """Exit status of a process that ends for a fault of ours: 78 when a restart cannot mend it."""
-    return EXIT_REFUSED if isinstance(fault, ConfigError | RunFolderError) else 1
+    is_refused = isinstance(fault, ConfigError | RunFolderError | LedgerUnusable)
+    return EXIT_REFUSED if is_refused else 1
 
 
 @contextmanager

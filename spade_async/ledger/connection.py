@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spade_async.disk.room import is_full
-from spade_async.errors import LedgerError
+from spade_async.errors import LedgerError, LedgerUnusable
 from spade_async.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES, UPGRADES
 
 T = TypeVar("T")
@@ -21,8 +21,14 @@ Values = Sequence[Any] | Mapping[str, Any]
 """In the order of the ``?``, or by the names of the ``:name`` of a statement."""
 
 _NETWORK_TYPES = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs")
-)
+    (
+        "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs2", "glusterfs",
+        "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb2", "smb3",
+        "smbfs",
+    )
+)  # fmt: skip
+_LOCAL_FUSE = frozenset(("fuse.fuse-overlayfs", "fuse.mergerfs", "fuse.ntfs", "fuse.ntfs-3g"))
+"""Of programs that show this machine's own disks; most others show another machine's."""
 _BUSY_S = 10.0
 
 
@@ -38,7 +44,7 @@ def ledger_errors(path: Path, what: str) -> Iterator[None]:
         ) from cause
     except (sqlite3.DatabaseError, UnicodeDecodeError) as cause:
         # Of a damaged file even the text of an error may be no text.
-        raise LedgerError(
+        raise LedgerUnusable(
             f"ledger {path}: {what}: {_one_line(cause)}; restore it from a copy or start a new run "
             "folder"
         ) from cause
@@ -255,21 +261,23 @@ def _needs_immutable(path: Path) -> bool:
 def _check(connection: Connection, *, thorough: bool) -> None:
     path = connection.path
     if connection.number("PRAGMA application_id") != APPLICATION_ID:
-        raise LedgerError(f"ledger {path} is not a ledger of this program: check the path")
+        raise LedgerUnusable(f"ledger {path} is not a ledger of this program: check the path")
     if thorough:
         found = connection.row("PRAGMA quick_check(1)")
         if found is None or found[0] != "ok":
             detail = "no answer" if found is None else str(found[0])[:200].replace("\n", " ")
-            raise LedgerError(
+            raise LedgerUnusable(
                 f"ledger {path} is damaged ({detail}): restore it from a copy or start a new run"
             )
     row = connection.row("SELECT value FROM meta WHERE key = 'schema'")
     schema = None if row is None else row[0]
     if schema is None or not str(schema).isdigit():
-        raise LedgerError(f"ledger {path} is damaged (schema {schema!r}): start a new run folder")
+        raise LedgerUnusable(
+            f"ledger {path} is damaged (schema {schema!r}): start a new run folder"
+        )
     connection.schema = int(schema)
     if not 1 <= connection.schema <= SCHEMA_VERSION:
-        raise LedgerError(
+        raise LedgerUnusable(
             f"ledger {path} has schema {schema}, written by a newer program; this one reads up to "
             f"{SCHEMA_VERSION}: use the version that wrote it"
         )
@@ -311,7 +319,8 @@ def warn_if_network(path: Path) -> str | None:
 def network_type(path: Path) -> str | None:
     """Type of the network file system that holds `path`, e.g. "nfs4"; None when it is local."""
     kind = _file_system(path.resolve())
-    return kind if kind in _NETWORK_TYPES or kind.startswith("fuse.s") else None
+    is_remote_fuse = kind.startswith("fuse.") and kind not in _LOCAL_FUSE
+    return kind if kind in _NETWORK_TYPES or is_remote_fuse else None
 
 
 def _file_system(path: Path) -> str:

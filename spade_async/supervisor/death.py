@@ -8,7 +8,9 @@ import shutil
 import signal
 from pathlib import Path
 
-from spade_async.errors import EXIT_REFUSED
+from spade_async.config.run_folder import RunFolder
+from spade_async.errors import EXIT_REFUSED, LedgerUnusable
+from spade_async.supervisor.folder import newest_weights
 from spade_async.supervisor.parts import Part
 from spade_async.telemetry.status import RunStatus
 
@@ -30,7 +32,10 @@ def death_line(part: Part, status: RunStatus | None, run_dir: Path) -> str:
     """
     resume = f"spade-async train {run_dir} --resume"
     advice = f"see {part.log}; go on with {resume}"
-    if part.returncode == EXIT_REFUSED:
+    if (_reason(part, status) or "").startswith(LedgerUnusable.__name__):
+        # No start mends it, with whatever settings; the line itself says what can be done.
+        advice = f"see {part.log}{newest_weights(RunFolder(run_dir))}"
+    elif part.returncode == EXIT_REFUSED:
         # As it is, a resume would end the same way; and not every key may change on one.
         advice = f"see {part.log}; mend that first, then {resume}, or a new run with other settings"
     if is_full(run_dir):

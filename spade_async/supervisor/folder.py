@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,14 @@ from typing import Any
 from spade_async.config.load import differences, dump_resolved, load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
-from spade_async.errors import RunFolderError
+from spade_async.disk.manifest import damage
+from spade_async.errors import LedgerUnusable, RunFolderError
+from spade_async.ledger import LedgerReader
 
 MIN_FREE_BYTES = 200 << 20
 """Least free space a run starts with: ledger, event files and logs."""
 _MAX_NAMED_KEYS = 6
+_CHECKPOINT = re.compile(r"branch-(\d+)-step-(\d+)")
 
 
 @dataclass(slots=True)
@@ -41,7 +45,8 @@ def take(root: Path, config: Config, *, resume: bool) -> LockedFolder:
 
     Raises:
         RunFolderError: in use by a live run, not empty without `resume`, nothing to resume, of
-            another configuration, no permission, or no space. Nothing in it is changed then.
+            another configuration, with a ledger that cannot be used, no permission, or no space.
+            Nothing in it is changed then.
     """
     folder = RunFolder(root)
     try:
@@ -147,6 +152,12 @@ def _check_contents(folder: RunFolder, config: Config, *, resume: bool) -> None:
             f"run folder {folder.root} has checkpoints and no {folder.ledger.name}: restore that "
             "file, or start anew in another --run-dir"
         )
+    if folder.ledger.exists():
+        try:
+            with LedgerReader.open(folder.ledger):
+                pass
+        except LedgerUnusable as fault:
+            raise RunFolderError(f"{fault}{newest_weights(folder)}") from fault
     changed = differences(load_resolved(folder.root), config)
     if changed:
         shown = "; ".join(changed[:_MAX_NAMED_KEYS])
@@ -155,6 +166,21 @@ def _check_contents(folder: RunFolder, config: Config, *, resume: bool) -> None:
             f"run folder {folder.root} belongs to another configuration ({shown}{more}): give "
             f"these keys their old values (all are in {folder.config}) or choose another --run-dir"
         )
+
+
+def newest_weights(folder: RunFolder) -> str:
+    """What can be kept of a run whose ledger is lost: "; its newest weights ..." or ""."""
+    # A checkpoint of a scripted run has no model.
+    paths = [path.parent for path in folder.checkpoints.glob("*/config.json")]
+    named = [(match, path) for path in paths if (match := _CHECKPOINT.fullmatch(path.name))]
+    found = sorted((int(match[1]), int(match[2]), path) for match, path in named)
+    for *_, path in reversed(found):
+        if damage(path) is None:
+            return (
+                "; its newest weights are whole, and a new run may begin with them: "
+                f"--set model.path={path}"
+            )
+    return ""
 
 
 def _check_space(root: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,6 +52,10 @@ def train(root: Path, *arguments: str | Path) -> Ended:
         ("learner.grad_clipp=1", ("learner.grad_clipp", 'grad_clip"')),
         ("lerner.lr=1", ("lerner", "learner")),
         ("async.agent_bound=-1", ("async.agent_bound", "-1", ">= 0")),
+        ("async.staleness=-1", ("async.staleness", "-1", ">= 0")),
+        ("link.resend_s=0", ("link.resend_s", "0", "> 0")),
+        ("designer.reward.delay=9", ("designer.reward.delay=9", "async.designer_bound >= 10")),
+        ("generator.concurrent_tasks=-1", ("generator.concurrent_tasks", "-1")),
         ("learner.lr=fast", ("learner.lr", "fast")),
         ("train.steps=1e99", ("train.steps", "1e99")),
         ("designer.group_size=200", ("agent.groups_per_step", "designer.group_size=200")),
@@ -186,13 +192,32 @@ def test_cut_ledger_is_one_line_and_is_left_as_it_is(copy: WholeRun) -> None:
     before = ledger.read_bytes()
     copy.start()
     ended = copy.end(60.0)
-    assert ended.code != 0
+    assert ended.code == COULD_NOT_START
     line = ended.line()
     assert "ledger.sqlite" in line
     assert "damaged" in line or "malformed" in line
+    # What is possible is said, and what is not is not advised.
+    assert "restore it from a copy" in line
+    assert f"model.path={copy.folder.checkpoints / 'branch-0-step-3'}" in line
+    assert "--resume" not in line
     assert ledger.read_bytes() == before
     line = refused("report", copy.root)
     assert "ledger.sqlite" in line
+
+
+def test_ledger_of_a_newer_program_is_one_line_and_is_left_as_it_is(copy: WholeRun) -> None:
+    with contextlib.closing(sqlite3.connect(copy.folder.ledger)) as ledger:
+        ledger.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
+        ledger.commit()
+    before = contents(copy.root)
+    copy.start()
+    ended = copy.end(60.0)
+    assert ended.code == COULD_NOT_START
+    line = ended.line()
+    assert "schema 99, written by a newer program" in line
+    assert "use the version that wrote it" in line
+    assert "--resume" not in line
+    assert contents(copy.root) == before
 
 
 def test_lost_ledger_is_one_line_and_nothing_starts_from_scratch(copy: WholeRun) -> None:

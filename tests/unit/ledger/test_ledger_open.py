@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from functools import partial
 
 import pytest
 
-from spade_async.errors import LedgerError
+from spade_async.errors import EXIT_REFUSED, LedgerError, LedgerUnusable, exit_status
 from spade_async.ledger import Ledger, LedgerReader
 from spade_async.ledger import connection as connection_module
 from tests.support.ledger_rows import sample, trace
@@ -68,6 +69,18 @@ def test_another_database_is_refused(tmp_path):
     assert "not a ledger of this program" in line_of(other)
 
 
+def test_what_no_restart_mends_is_told_from_what_one_may(path):
+    data = path.read_bytes()
+    with Ledger.open(path, create=False, config_digest="c"), pytest.raises(LedgerError) as caught:
+        Ledger.open(path, create=False, config_digest="c")
+    assert not isinstance(caught.value, LedgerUnusable)
+    path.write_bytes(data[: len(data) // 2])
+    for opener in (LedgerReader.open, partial(Ledger.open, create=False, config_digest="c")):
+        with pytest.raises(LedgerUnusable):
+            opener(path)
+    assert exit_status(LedgerUnusable("")) == EXIT_REFUSED
+
+
 def test_a_newer_schema_is_refused(path):
     raw = sqlite3.connect(path)
     raw.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
@@ -103,6 +116,19 @@ def test_a_network_file_system_is_named(path, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         Ledger.open(path, create=False, config_digest="c").close()
     assert "network file system (nfs4)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_network"),
+    [
+        ("nfs", True), ("smb3", True), ("9p", True), ("fuse.sshfs", True), ("fuse.juicefs", True),
+        ("fuse.gcsfuse", True), ("ext4", False), ("overlay", False), ("tmpfs", False),
+        ("fuse.fuse-overlayfs", False), ("fuseblk", False), ("", False),
+    ],
+)  # fmt: skip
+def test_which_file_systems_are_of_another_machine(path, monkeypatch, kind, is_network):
+    monkeypatch.setattr(connection_module, "_file_system", lambda _: kind)
+    assert connection_module.network_type(path) == (kind if is_network else None)
 
 
 def test_the_local_file_system_has_a_type(path):
