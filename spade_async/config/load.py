@@ -60,6 +60,10 @@ def dump_resolved(config: Config, run_dir: Path) -> Path:
     return target
 
 
+_BEFORE_THE_KEY: dict[str, dict[str, Any]] = {"regret": {"early_class": False}}
+"""What runs did before they had a key, where that is not the key's default."""
+
+
 def load_resolved(run_dir: Path) -> Config:
     """The configuration that `dump_resolved` wrote.
 
@@ -68,6 +72,9 @@ def load_resolved(run_dir: Path) -> Config:
     """
     path = RunFolder(run_dir).config
     data = as_written(run_dir)
+    for section, keys in _BEFORE_THE_KEY.items():
+        if isinstance(data.get(section), dict):
+            data[section] = keys | data[section]
     problems = unknown_keys(Config, data, str(path))
     if problems:
         raise ConfigError("\n".join(problems))

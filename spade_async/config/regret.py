@@ -23,14 +23,14 @@ class RegretConfig(Section):
     """Confidence of the lower bound, one-sided; it is in the ledger whatever `pay` says."""
     lowest_return: float = Field(-1.0, ge=-1.0, le=0.0)
     """Lowest return environments give. Where failing gives 0, 0 makes the bound half as wide."""
-    early_class: bool = False
+    early_class: bool = True
     """Play pairs in blocks, and no more of an environment once its class is certain; see
-    docs/regret.md."""
+    docs/regret.md. Without effect where run.compat is "reference", which plays every pair."""
     early_block: int = Field(2, ge=2, le=1024)
     """Pairs in a block; at least agent.seeds_per_environment: all at once."""
-    early_error: Share = 0.05
+    early_error: Share = 0.0
     """Chance that the full count would give another class, up to which a class is certain; with 0
-    no class is ever another one."""
+    no class is ever another one, and only what cannot change it is not played."""
     negative: Literal["ignore", "no_hint", "learning_potential"] = "learning_potential"
     """What is done for a skill whose regret is significantly negative, because hints mislead: tell
     it only; play its environments without hints and pay by solve rate; or by learning potential."""

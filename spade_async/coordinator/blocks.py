@@ -18,13 +18,16 @@ from spade_async.types import Arm
 
 NO_VARIANCE = "nothing to train: class certain early and all returns of its group are equal"
 """Why a finished episode of a stopped group is not trained."""
-_MARK = "+"
+MARK = "+"
+"""Stands in the id of a later block's task before the index of its first pair."""
 
 
 def early_rule(config: Config) -> EarlyClass | None:
     """The rule of a run; None when every environment gets the full count."""
     found = config.regret
-    if not found.early_class or found.early_block >= config.agent.seeds_per_environment:
+    if config.run.compat == "reference" or not found.early_class:
+        return None
+    if found.early_block >= config.agent.seeds_per_environment:
         return None
     return EarlyClass(
         planned=config.agent.seeds_per_environment,
@@ -122,10 +125,10 @@ def restore(core: Core, play: PlayGroup, *, is_closed: bool) -> None:
 
 def task_id(group_id: str, arm: Arm, start: int) -> str:
     """Id of the task that plays the seeds from `start` on."""
-    return f"{group_id}.{arm}" + (f"{_MARK}{start}" if start else "")
+    return f"{group_id}.{arm}" + (f"{MARK}{start}" if start else "")
 
 
 def start_of(task_id: str) -> int:
     """Index, within its group, of the first seed of a task."""
-    _, _, start = task_id.partition(_MARK)
+    _, _, start = task_id.partition(MARK)
     return int(start or 0)

@@ -85,3 +85,9 @@ class ReplayLoop:
 def replay_group_id(task_id: str, offset: int) -> str:
     """Name of a later play: that of its design and the offset."""
     return f"{task_id}.o{offset}"
+
+
+def design_and_offset(group_id: str) -> tuple[str, int]:
+    """Task of the design and offset of a later play."""
+    task_id, _, offset = group_id.rpartition(".o")
+    return task_id, int(offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spade_async.config.schema import Config
+from spade_async.coordinator.blocks import early_rule
 from spade_async.errors import ConfigError
 from spade_async.simulate.durations import Durations, Fixed, LogNormal
 from spade_async.simulate.startup import VALIDITY
@@ -51,6 +52,7 @@ def drawn_workload(config: Config, assumed: Assumed, seed: int) -> DrawnWorkload
         validity=values["validity"],
         episodes_per_arm=config.agent.seeds_per_environment,
         swap=Fixed(values["swap_s"]),
+        early=early_rule(config),
     )
 
 

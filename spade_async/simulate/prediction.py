@@ -10,6 +10,7 @@ from pathlib import Path
 from spade_async.config.load import load_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.coordinator.blocks import early_rule
 from spade_async.errors import LedgerError
 from spade_async.ledger import LedgerReader
 from spade_async.simulate.recorded import (
@@ -44,7 +45,9 @@ def read_run(
     with LedgerReader.open(RunFolder(run_dir).ledger) as ledger:
         span = (since_unix_s, until_unix_s)
         measured = measured_steps(ledger, span, config.async_.bounds[0])
-        workload = recorded_workload(ledger, span, *config.async_.bounds)
+        rule = early_rule(config)
+        block = 0 if rule is None else rule.block
+        workload = recorded_workload(ledger, span, *config.async_.bounds, block=block)
     return RecordedRun(config, measured, workload)
 
 

@@ -11,23 +11,20 @@ the time from a step's end to its weights in a generator.
 
 from __future__ import annotations
 
-import bisect
 import itertools
-import random
 import statistics
 from dataclasses import dataclass
 
+from spade_async.coordinator.replay import design_and_offset
 from spade_async.errors import LedgerError
-from spade_async.ledger import STILL_OUT, LedgerReader, StepTime, TaskTime
+from spade_async.ledger import LedgerReader, StepTime
 from spade_async.simulate.durations import mean
-from spade_async.simulate.workload import Design, Piece, Play
-from spade_async.types import Arm
+from spade_async.simulate.recorded_times import RecordedTimes
+from spade_async.simulate.workload import Design, Play
 
 FEWEST_STEPS = 4
 """Steps after the warm-up below which a step time means nothing."""
 _FEWEST_GROUPS = 4
-_NEIGHBOURS = 16
-"""Pieces sent just before another that say how long that one waited for its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +47,12 @@ class RecordedWorkload:
         self,
         designs: list[tuple[Design, Play | None]],
         pool_plays: list[Play],
+        replays: dict[int, dict[int, Play]],
         steps: list[StepTime],
         latency_s: float,
     ) -> None:
         """See `recorded_workload`."""
-        self._designs, self._pool_plays = designs, pool_plays
+        self._designs, self._pool_plays, self._replays = designs, pool_plays, replays
         self._learner = _LearnerTimes(steps)
         self._swaps_s = [
             step.loaded_unix_s - step.trained_unix_s
@@ -73,6 +71,13 @@ class RecordedWorkload:
         play = self._designs[design % len(self._designs)][1]
         assert play is not None, f"design {design} was not played"
         return play
+
+    def replay(self, design: int, offset: int) -> Play:
+        """See `Workload`; one that was not is as another of the design, or its first play."""
+        known = self._replays.get(design % len(self._designs), {})
+        if not known:
+            return Play(self.play(design).plain)
+        return known[min(known, key=lambda at: abs(at - offset))]
 
     def pool_play(self, number: int) -> Play:
         """See `Workload`; a run without pool plays gives the trained arm of its designs' plays."""
@@ -93,6 +98,7 @@ class RecordedWorkload:
     def summary(self) -> dict[str, float]:
         """What was found, for people: numbers of pieces and mean seconds."""
         plays = [play for _, play in self._designs if play is not None] + self._pool_plays
+        plays += [play for known in self._replays.values() for play in known.values()]
         episodes = [piece for play in plays for piece in (*play.plain, *play.hinted)]
         pieces = [design.piece for design, _ in self._designs]
         return {
@@ -185,21 +191,16 @@ def measured_steps(ledger: LedgerReader, span: Span, bound: int) -> MeasuredStep
 
 
 def recorded_workload(
-    ledger: LedgerReader, span: Span, agent_bound: int, designer_bound: int
+    ledger: LedgerReader, span: Span, agent_bound: int, designer_bound: int, *, block: int = 0
 ) -> RecordedWorkload:
-    """Everything of a run in order of admission.
+    """Everything of a run in order of admission; `block` pairs were given out together (0: all).
 
     Raises:
         LedgerError: no timings, or too little was settled.
     """
-    if ledger.query("SELECT 1 FROM groups WHERE kind = 'replay' LIMIT 1"):
-        raise LedgerError(
-            f"ledger {ledger.path}: its designs were played again at later steps "
-            "(designer.reward.delay), which the simulated schedule does not do: take a run without"
-        )
     steps = _finished(ledger, span)
     last = max((step.ordinal for step in steps), default=0)
-    times = _Times(ledger, last - designer_bound - 1, last - agent_bound - 1)
+    times = RecordedTimes(ledger, last - designer_bound - 1, last - agent_bound - 1, block=block)
     if times.num_settled < _FEWEST_GROUPS or not any(step.loaded_unix_s for step in steps):
         raise LedgerError(
             f"ledger {ledger.path}: of {last} steps, {times.num_settled} play groups were born and "
@@ -208,129 +209,22 @@ def recorded_workload(
         )
     designs: list[tuple[Design, Play | None]] = []
     pool_plays: list[Play] = []
+    replays: dict[int, dict[int, Play]] = {}
+    numbers: dict[str, int] = {}
     for group_id, kind, members in ledger.query(
-        "SELECT group_id, kind, members FROM groups WHERE kind IN ('design', 'pool') ORDER BY rowid"
+        "SELECT group_id, kind, members FROM groups WHERE kind IN ('design', 'pool', 'replay')"
+        " ORDER BY rowid"
     ):
         if kind == "pool":
-            pool_plays.append(Play(times.arm(group_id, Arm.NO_HINT)))
+            pool_plays.append(times.one_arm(group_id))
+        elif kind == "replay":
+            task_id, offset = design_and_offset(group_id)
+            replays.setdefault(numbers[task_id], {})[offset] = times.one_arm(group_id)
         else:
-            designs += [times.design(f"{group_id}.{index}") for index in range(members)]
-    return RecordedWorkload(designs, pool_plays, steps, times.latency_s())
-
-
-class _Times:
-    """Times of a ledger's pieces, with a stand-in for each that was not in when the run ended."""
-
-    def __init__(self, ledger: LedgerReader, design_births: int, play_births: int) -> None:
-        """Groups up to these births are settled."""
-        self._tasks = {(task.task_id, task.position): task for task in ledger.task_times()}
-        self._end_s = max((task.finished_unix_s for task in self._tasks.values()), default=0.0)
-        self._groups: dict[str, int] = {}
-        """Members of each group."""
-        self._episodes = 0
-        """Of a play in one arm."""
-        settled: dict[str, list[Piece]] = {"design": [], "play": []}
-        self.num_settled = self._num_designs = self._num_played = 0
-        births = {"design": design_births, "play": play_births, "pool": play_births}
-        settled_groups: set[str] = set()
-        for group_id, kind, members, birth, state in ledger.query(
-            "SELECT group_id, kind, members, birth_ordinal, state FROM groups"
-        ):
-            self._groups[group_id] = members
-            if kind != "design":
-                self._episodes = max(self._episodes, members)
-            if state == "trained" and birth <= births[kind]:
-                settled_groups.add(group_id)
-                self.num_settled += kind != "design"
-        for task in self._tasks.values():
-            if task.group_id in settled_groups:
-                kind = "design" if task.kind == "design" else "play"
-                settled[kind].append(_measured(task))
-                if task.kind == "design":
-                    self._num_designs += 1
-                    self._num_played += f"{task.task_id}.play" in self._groups
-        self._still_out: dict[str, float] = ledger.get_state(STILL_OUT, {})
-        self._slot_waits_s: dict[str, list[tuple[float, float]]] = {
-            kind: sorted(
-                (
-                    task.dispatched_unix_s,
-                    task.started_unix_s + task.queue_s - task.dispatched_unix_s,
-                )
-                for task in self._tasks.values()
-                if (task.kind == "design") == (kind == "design")
-            )
-            for kind in settled
-        }
-        """(sent, seconds until it held a slot) of what was in."""
-        self._stand_ins = {kind: _StandIns(pieces) for kind, pieces in settled.items()}
-        self._rng = random.Random(0)
-
-    def latency_s(self) -> float:
-        """Median seconds from sending a task to its start."""
-        waits = [task.started_unix_s - task.dispatched_unix_s for task in self._tasks.values()]
-        return max(statistics.median(waits), 0.0)
-
-    def design(self, task_id: str) -> tuple[Design, Play | None]:
-        """A design with its play, if it has one."""
-        play_id = f"{task_id}.play"
-        piece = self._piece("design", task_id, 0)
-        is_in = (task_id, 0) in self._tasks
-        if play_id in self._groups:
-            is_played = True
-        elif is_in:
-            # Also a valid one that still waited for its place: few, and at the end only.
-            is_played = False
-        else:
-            is_played = self._rng.random() * self._num_designs < self._num_played
-        if not is_played:
-            return Design(piece, is_played=False), None
-        arms = (self.arm(play_id, Arm.NO_HINT), self.arm(play_id, Arm.WITH_HINT))
-        return Design(piece, is_played=True), Play(*arms)
-
-    def arm(self, group_id: str, arm: Arm) -> tuple[Piece, ...]:
-        """The episodes of one arm."""
-        return tuple(
-            self._piece("play", f"{group_id}.{arm}", position)
-            for position in range(self._groups.get(group_id, self._episodes))
-        )
-
-    def _piece(self, kind: str, task_id: str, position: int) -> Piece:
-        task = self._tasks.get((task_id, position))
-        if task is not None:
-            return _measured(task)
-        return self._stand_ins[kind].longer_than(self._held_s(kind, task_id), self._rng)
-
-    def _held_s(self, kind: str, task_id: str) -> float:
-        """How long a piece that was not in had held its slot, as far as is known; 0 if it waited.
-
-        Requests of one engine start in the order of their sending: one sent at the same time as
-        another waited as long for its slot.
-        """
-        sent_s = self._still_out.get(task_id)
-        if sent_s is None:
-            return 0.0
-        waits_s = self._slot_waits_s[kind]
-        nearest = bisect.bisect_left(waits_s, (sent_s, 0.0))
-        before = waits_s[max(nearest - _NEIGHBOURS, 0) : nearest]
-        wait_s = mean(wait for _, wait in before) if before else 0.0
-        return max(self._end_s - sent_s - wait_s, 0.0)
-
-
-class _StandIns:
-    """Settled pieces, to stand in for those that were still out."""
-
-    def __init__(self, pieces: list[Piece]) -> None:
-        self._pieces = sorted(pieces, key=_total_s)
-        self._totals_s = [_total_s(piece) for piece in self._pieces]
-
-    def longer_than(self, seconds: float, rng: random.Random) -> Piece:
-        """One that takes longer than this, else the longest."""
-        first = bisect.bisect_right(self._totals_s, seconds)
-        return self._pieces[rng.randrange(min(first, len(self._pieces) - 1), len(self._pieces))]
-
-
-def _total_s(piece: Piece) -> float:
-    return piece.slot_s + piece.other_s
+            for index in range(members):
+                numbers[f"{group_id}.{index}"] = len(designs)
+                designs.append(times.design(f"{group_id}.{index}"))
+    return RecordedWorkload(designs, pool_plays, replays, steps, times.latency_s())
 
 
 def _finished(ledger: LedgerReader, span: Span) -> list[StepTime]:
@@ -339,9 +233,3 @@ def _finished(ledger: LedgerReader, span: Span) -> list[StepTime]:
         for step in ledger.step_times()
         if step.trained_unix_s is not None and span[0] <= step.taken_unix_s < span[1]
     ]
-
-
-def _measured(task: TaskTime) -> Piece:
-    spent_s = task.finished_unix_s - task.started_unix_s
-    other_s = max(spent_s - task.queue_s - task.engine_s, 0.0)
-    return Piece(task.engine_s, other_s, task.num_tokens)

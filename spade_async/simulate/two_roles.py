@@ -1,21 +1,24 @@
 """Both roles in virtual time, driven by the coordinator's own `Schedule`.
 
-What the coordinator does after every message, this does after every event: start plays of valid
-designs, oldest first; admit designs, then pool plays; send tasks by credit; take a batch. No
-sockets, no jail, no model: how long things take comes from a `Workload`.
+What the coordinator does after every message, this does after every event: pay and replay what
+waits for its pay (`held.py`); start plays of valid designs, oldest first; admit designs, then pool
+plays; send tasks by credit; take a batch. No sockets, no jail, no model: how long things take
+comes from a `Workload`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from spade_async.coordinator.dispatch import DESIGN, PLAY
 from spade_async.coordinator.inflight import InFlightController
-from spade_async.coordinator.schedule import Schedule, Wait
+from spade_async.coordinator.schedule import Schedule, Take, Wait, WaitReason
 from spade_async.simulate.control import Control
 from spade_async.simulate.durations import mean
 from spade_async.simulate.fleet import Fleet, FleetTimes, SimTask
+from spade_async.simulate.held import Held, SimGroup
 from spade_async.simulate.timeline import Timeline
 from spade_async.simulate.workload import Design, Play, Workload
 from spade_async.types import Role
@@ -39,6 +42,8 @@ class TwoRoleSetting:
     generators: int = 1
     credit: int = 1_000_000
     """generator.concurrent_tasks"""
+    delay: int = 0
+    """designer.reward.delay"""
     learner_speed: float = 1.0
     """A learner of speed 2 needs half the time per step."""
     most_sequences: int | None = None
@@ -110,16 +115,6 @@ class _Count:
         )
 
 
-@dataclass(slots=True)
-class _DesignGroup:
-    group_id: str
-    number: int
-    pending: int
-    """Designs whose fate is open: being written, waiting for a place, or in play."""
-    waiting: list[int] = field(default_factory=list)
-    """Valid designs without a place."""
-
-
 class TwoRoles:
     """One simulation. `run` may be called once."""
 
@@ -138,6 +133,7 @@ class TwoRoles:
             group_size=setting.group_size,
             pool_share=setting.pool_share,
             fill=setting.fill,
+            designer_delay=setting.delay,
         )
         self.schedule.weights_loaded(0)
         self.timeline = Timeline(self._pass_time)
@@ -149,7 +145,8 @@ class TwoRoles:
             latency_s=setting.latency_s,
         )
         self._control = self._make_control()
-        self._groups: dict[str, _DesignGroup] = {}
+        self._groups: dict[str, SimGroup] = {}
+        self._held = Held(setting.delay, self.schedule, self._groups)
         self._num_samples: dict[str, int] = {}
         """Trained samples of each group that is not trained."""
         self._num_designs = self._num_groups = self._num_pool_plays = self._num_batches = 0
@@ -202,6 +199,10 @@ class TwoRoles:
     def _let_out(self) -> None:
         """All that is allowed now, in the coordinator's order."""
         self._has_news = False
+        if self._setting.delay:
+            for group in self._held.due():
+                self._paid(group)
+            self._replay()
         self._start_waiting()
         while self.schedule.can_admit_design():
             self._admit_design()
@@ -216,7 +217,7 @@ class TwoRoles:
     def _admit_design(self) -> None:
         group_id = f"d-{self._num_groups}"
         size = self._setting.group_size
-        group = _DesignGroup(group_id, self._num_groups, pending=size)
+        group = SimGroup(group_id, self._num_groups, pending=size)
         self._num_groups += 1
         self.schedule.admit_design(group_id)
         self._groups[group_id] = group
@@ -227,7 +228,7 @@ class TwoRoles:
             self.fleet.submit(task, kind=DESIGN, number=group.number)
         self._num_designs += size
 
-    def _written(self, group: _DesignGroup, number: int, design: Design) -> None:
+    def _written(self, group: SimGroup, number: int, design: Design) -> None:
         self._has_news = True
         if design.is_played:
             group.waiting.append(number)
@@ -240,24 +241,54 @@ class TwoRoles:
             while group.waiting and self.schedule.can_start_play(group.group_id):
                 number = group.waiting.pop(0)
                 play_id = f"{group.group_id}.{number}.play"
-                self.schedule.start_play(group.group_id, play_id)
-                self._play(play_id, self._workload.play(number), group)
+                birth = self.schedule.start_play(group.group_id, play_id)
+                group.num_playing += 1
+                played = partial(self._played, group, number, birth)
+                self._play(play_id, self._workload.play(number), group.number, played)
 
-    def _play(self, play_id: str, play: Play, group: _DesignGroup | None) -> None:
+    def _replay(self) -> None:
+        """Held designs once more, then their places are kept for the next version."""
+        for group, number, offset in self._held.wanted():
+            if not self.schedule.can_admit_replay():
+                break
+            play_id = f"{group.group_id}.{number}.o{offset}"
+            self.schedule.admit_replay(play_id)
+            done = self._held.begin(group, number, offset)
+            self._play(play_id, self._workload.replay(number, offset), group.number, done)
+        self.schedule.expect_replays(self._held.num_expected)
+
+    def _play(self, play_id: str, play: Play, number: int, done: Callable[[], None]) -> None:
+        """`done` is called when nothing more of it is to come."""
         self._num_samples[play_id] = len(play.plain)
+        self._play_block(play_id, play, 0, number, done)
+
+    def _play_block(
+        self, play_id: str, play: Play, start: int, number: int, done: Callable[[], None]
+    ) -> None:
+        """Both arms from pair `start` on; the next block goes out when both are in."""
+        end = min(start + play.block, len(play.plain)) if play.block else len(play.plain)
+        is_last = end == len(play.plain)
         arms_left = 1 + bool(play.hinted)
-        number = self._num_groups if group is None else group.number
 
         def arm_is_in(*, is_trained: bool) -> None:
             nonlocal arms_left
             self._has_news = True
             arms_left -= 1
-            if is_trained:
+            if is_trained and is_last and not play.is_stopped:
                 self._mark_ready(play_id)
-            if not arms_left and group is not None:
-                self._resolve(group)
+            if arms_left:
+                return
+            if not is_last:
+                self._play_block(play_id, play, end, number, done)
+                return
+            if play.is_dropped:
+                self.schedule.drop(play_id)
+                del self._num_samples[play_id]
+            elif play.is_stopped:
+                self._mark_ready(play_id)
+            done()
 
-        for pieces, is_trained in ((play.plain, True), (play.hinted, False)):
+        for pieces, is_trained in ((play.plain[start:end], True), (play.hinted[start:end], False)):
             if pieces:
                 task = SimTask(pieces, partial(arm_is_in, is_trained=is_trained), is_play=True)
                 self.fleet.submit(task, kind=PLAY, number=number)
@@ -267,21 +298,35 @@ class TwoRoles:
         self._num_pool_plays += 1
         play_id = f"m-{number}"
         self.schedule.admit_pool(play_id)
-        self._play(play_id, self._workload.pool_play(number), None)
+        self._play(play_id, self._workload.pool_play(number), self._num_groups, lambda: None)
 
-    def _resolve(self, group: _DesignGroup) -> None:
+    def _played(self, group: SimGroup, number: int, birth: int) -> None:
+        """All episodes of a design are in: it is paid, or waits for its pay."""
+        group.num_playing -= 1
+        if self._setting.delay:
+            group.hold(number, birth)
+        self._resolve(group)
+
+    def _resolve(self, group: SimGroup) -> None:
         """One more design is rejected, or all its episodes are in."""
         group.pending -= 1
-        if not group.pending:
-            del self._groups[group.group_id]
-            self._mark_ready(group.group_id)
+        if group.pending:
+            return
+        if group.held:
+            self.schedule.hold(group.group_id)
+        else:
+            self._paid(group)
+
+    def _paid(self, group: SimGroup) -> None:
+        del self._groups[group.group_id]
+        self._mark_ready(group.group_id)
 
     def _mark_ready(self, group_id: str) -> None:
         self.schedule.ready(group_id)
         self._ready.add(group_id)
 
     def _take(self) -> None:
-        take = self.schedule.take()
+        take = self._next()
         if isinstance(take, Wait):
             self.waits_for = f"{take.reason} {take.role} {take.waits_for}"
             return
@@ -294,6 +339,15 @@ class TwoRoles:
                 num_samples += self._num_samples.pop(group_id)
                 self._count.ages[role].append(self.schedule.age(group_id))
         self._train(num_samples)
+
+    def _next(self) -> Take | Wait:
+        """What the schedule says, after paying what it cannot do without."""
+        take = self.schedule.take()
+        while isinstance(take, Wait) and take.reason is WaitReason.HELD:
+            assert take.waits_for is not None
+            self._paid(self._groups[take.waits_for])
+            take = self.schedule.take()
+        return take
 
     def _train(self, num_samples: int) -> None:
         """A batch is with the learner."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from spade_async.config.schema import Config
 from spade_async.coordinator.control import most_sequences
+from spade_async.errors import ConfigError
 from spade_async.simulate.startup import usable_slots
 from spade_async.simulate.two_roles import TwoRoleResult, TwoRoles, TwoRoleSetting
 from spade_async.simulate.workload import Workload
@@ -56,6 +57,7 @@ def setting_of(config: Config, *, latency_s: float = 0.0) -> TwoRoleSetting:
         designer_quota=config.designer.groups_per_step,
         group_size=config.designer.group_size,
         pool_share=config.agent.pool_share,
+        delay=config.designer.reward.delay,
         slots=usable_slots(config),
         generators=config.generator.count,
         credit=config.generator.concurrent_tasks,
@@ -66,7 +68,11 @@ def setting_of(config: Config, *, latency_s: float = 0.0) -> TwoRoleSetting:
 
 
 def settings(base: TwoRoleSetting, grid: Grid) -> list[TwoRoleSetting]:
-    """Every combination, the base's own values where the grid says nothing."""
+    """Every combination, the base's own values where the grid says nothing.
+
+    Raises:
+        ConfigError: a bound within which no design would be paid.
+    """
     shares: list[tuple[int, float]] = [
         (generators, speed)
         for generators in grid.generators or (base.generators,)
@@ -75,6 +81,12 @@ def settings(base: TwoRoleSetting, grid: Grid) -> list[TwoRoleSetting]:
     if grid.splits is not None:
         shares = [(count, float(grid.splits - count)) for count in range(1, grid.splits)]
     bounds = grid.bounds or ((base.agent_bound, base.designer_bound),)
+    for agent, designer in bounds:
+        if base.delay and designer < base.delay + 1:
+            raise ConfigError(
+                f"--bounds={agent}:{designer}: with designer.reward.delay={base.delay} the "
+                f"designer's bound must be at least {base.delay + 1}"
+            )
     return [
         replace(
             base,

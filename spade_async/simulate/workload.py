@@ -11,6 +11,8 @@ import random
 from dataclasses import dataclass
 from typing import Protocol
 
+from spade_async.regret import EarlyClass, Pair
+from spade_async.regret.early import PRIOR
 from spade_async.seeds import derive
 from spade_async.simulate.durations import Durations, Fixed
 
@@ -36,10 +38,20 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """The episodes of one agent group: those that are trained, and the hinted ones."""
+    """The episodes of one agent group: those that are trained, and the hinted ones.
+
+    Example: of 8 pairs in blocks of 2 an environment whose class was certain after 4 has 4 pieces
+    in either arm, `block` 2 and `is_stopped`.
+    """
 
     plain: tuple[Piece, ...]
     hinted: tuple[Piece, ...] = ()
+    block: int = 0
+    """Pairs given out together (regret.early_class); 0: all at once."""
+    is_stopped: bool = False
+    """No more pairs were played, for the class was certain."""
+    is_dropped: bool = False
+    """Stopped with equal returns: there is nothing in it to train."""
 
 
 class Workload(Protocol):
@@ -50,6 +62,9 @@ class Workload(Protocol):
 
     def play(self, design: int) -> Play:
         """The episodes of a design that is played."""
+
+    def replay(self, design: int, offset: int) -> Play:
+        """The episodes of a design that is played once more, so many steps after its first play."""
 
     def pool_play(self, number: int) -> Play:
         """The episodes of a play from memory or the seed pool."""
@@ -81,6 +96,9 @@ class DrawnWorkload:
     """Share of designs that are played."""
     episodes_per_arm: int = 8
     swap: Durations = NO_TIME
+    early: EarlyClass | None = None
+    """With it, pairs of designs are stopped early. Their outcomes are drawn from the prior of the
+    rule, either arm by itself."""
 
     def design(self, number: int) -> Design:
         """Two draws of a stream of its own."""
@@ -90,7 +108,19 @@ class DrawnWorkload:
     def play(self, design: int) -> Play:
         """Both arms."""
         rng = self._rng("play", design)
-        return Play(self._episodes(rng), self._episodes(rng))
+        plain, hinted = self._episodes(rng), self._episodes(rng)
+        if self.early is None:
+            return Play(plain, hinted)
+        pairs = _stopped_pairs(self.early, rng)
+        num, is_stopped = len(pairs), len(pairs) < self.early.planned
+        are_equal = len({without for _, without in pairs}) == 1
+        return Play(
+            plain[:num], hinted[:num], self.early.block, is_stopped, is_stopped and are_equal
+        )
+
+    def replay(self, design: int, offset: int) -> Play:
+        """The unhinted arm only, all of it."""
+        return Play(self._episodes(self._rng("replay", design, offset)))
 
     def pool_play(self, number: int) -> Play:
         """The unhinted arm only."""
@@ -120,3 +150,15 @@ class DrawnWorkload:
 
     def _rng(self, *names: str | int) -> random.Random:
         return random.Random(derive(self.seed, *names))
+
+
+def _stopped_pairs(rule: EarlyClass, rng: random.Random) -> list[Pair]:
+    """Pairs that the rule lets an environment of its own prior play."""
+    hinted, plain = (rng.betavariate(PRIOR, PRIOR) for _ in range(2))
+    pairs: list[Pair] = []
+    while len(pairs) < rule.planned:
+        size = rule.next_block(len(pairs)) - len(pairs)
+        pairs += [(float(rng.random() < hinted), float(rng.random() < plain)) for _ in range(size)]
+        if rule.look(pairs) is not None:
+            break
+    return pairs

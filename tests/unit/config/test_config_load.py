@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from spade_async.config.load import (
     load_resolved,
     resolve,
 )
+from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import ConfigError
 
@@ -197,3 +199,13 @@ def test_a_run_folder_stands_for_its_own_configuration(tmp_path: Path) -> None:
     empty.mkdir()
     with pytest.raises(ConfigError, match="is a folder and no run folder"):
         resolve(empty)
+
+
+def test_a_run_from_before_a_key_goes_on_as_it_was(tmp_path: Path) -> None:
+    dump_resolved(Config(), tmp_path)
+    written = RunFolder(tmp_path).config
+    data = json.loads(written.read_text())
+    assert load_resolved(tmp_path).regret.early_class
+    del data["regret"]["early_class"]
+    written.write_text(json.dumps(data))
+    assert not load_resolved(tmp_path).regret.early_class

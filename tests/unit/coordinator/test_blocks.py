@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from spade_async.config.schema import Config
 from spade_async.coordinator.blocks import NO_VARIANCE, early_rule, start_of, task_id
 from spade_async.coordinator.core import CUT
 from spade_async.ledger import LedgerReader, SampleRow
@@ -159,8 +160,17 @@ def test_kills_lose_nothing_and_every_group_is_measured_once_by_the_same_rule(
     assert len(set(groups)) == len(groups)
 
 
-def test_without_the_key_every_pair_is_one_task_as_before(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", small(agent={"seeds_per_environment": SEEDS}))
+def test_it_is_on_by_default_where_there_are_more_pairs_than_a_block() -> None:
+    default = early_rule(Config())
+    assert default is not None
+    assert (default.planned, default.block, default.error) == (8, 2, 0.0)
+    assert early_rule(Config.model_validate({"agent": {"seeds_per_environment": 2}})) is None
+
+
+@pytest.mark.parametrize("compat", [0, 1], ids=["off", "reference"])
+def test_where_it_is_off_every_pair_is_one_task(compat: int, tmp_path: Path) -> None:
+    off = [{"regret": {"early_class": False}}, {"run": {"compat": "reference"}}][compat]
+    run = Run(tmp_path / "run", small(agent={"seeds_per_environment": SEEDS}, **off))
     tasks = plays(run.go())
     assert {len(task.seeds) for task in tasks} == {SEEDS}
     assert {start_of(task.task_id) for task in tasks} == {0}

@@ -14,9 +14,12 @@ import pytest
 from spade_async.config.load import dump_resolved
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
+from spade_async.coordinator.blocks import task_id
 from spade_async.coordinator.schedule import Take, Wait
 from spade_async.errors import LedgerError
 from spade_async.ledger import STILL_OUT, GroupRow, Ledger, LedgerReader, StepTime, TaskTime
+from spade_async.ledger.regrets import RegretRow
+from spade_async.regret import EarlyClass
 from spade_async.simulate.durations import Fixed, LogNormal
 from spade_async.simulate.prediction import read_newest
 from spade_async.simulate.recorded import measured_steps, recorded_workload
@@ -47,6 +50,8 @@ class Recorder:
     tasks: list[TaskTime] = field(default_factory=list)
     steps: list[StepTime] = field(default_factory=list)
     num_pool: int = 0
+    work: DrawnWorkload = WORK
+    regrets: list[tuple[float, RegretRow]] = field(default_factory=list)
 
     def watch(self, run: TwoRoles) -> None:
         self.run = run
@@ -71,31 +76,36 @@ class Recorder:
     @staticmethod
     def name(group: str) -> str:
         """The simulator numbers designs over all groups, the coordinator within a group."""
-        if not group.endswith(".play"):
+        if group.count(".") != 2:
             return group
-        parent, number, _ = group.split(".")
-        return f"{parent}.{int(number) % SETTING.group_size}.play"
+        parent, number, last = group.split(".")
+        return f"{parent}.{int(number) % SETTING.group_size}.{last}"
 
     def design(self, number: int) -> Design:
-        found = WORK.design(number)
+        found = self.work.design(number)
         group = f"d-{number // SETTING.group_size}"
         if group not in self.groups:
             self.add_group(group, "design", SETTING.group_size)
-        self.add_task(group, f"{group}.{number % SETTING.group_size}", 0, "design", "", found.piece)
+        self.add_task(group, f"{group}.{number % SETTING.group_size}", 0, "design", "", found.piece,
+                      self.now_s)  # fmt: skip
         return found
 
     def play(self, design: int) -> Play:
         group = f"d-{design // SETTING.group_size}.{design % SETTING.group_size}.play"
-        return self.add_play(group, "play", WORK.play(design))
+        return self.add_play(group, "play", self.work.play(design))
+
+    def replay(self, design: int, offset: int) -> Play:
+        group = f"d-{design // SETTING.group_size}.{design % SETTING.group_size}.o{offset}"
+        return self.add_play(group, "replay", self.work.replay(design, offset))
 
     def pool_play(self, number: int) -> Play:
-        return self.add_play(f"m-{number}", "pool", WORK.pool_play(number))
+        return self.add_play(f"m-{number}", "pool", self.work.pool_play(number))
 
     def learner_s(self, step: int, num_samples: int) -> float:
-        return WORK.learner_s(step, num_samples)
+        return self.work.learner_s(step, num_samples)
 
     def swap_s(self, step: int) -> float:
-        return WORK.swap_s(step)
+        return self.work.swap_s(step)
 
     @property
     def summary(self) -> dict[str, float]:
@@ -110,17 +120,37 @@ class Recorder:
         )  # fmt: skip
 
     def add_play(self, group: str, kind: str, play: Play) -> Play:
-        self.add_group(group, kind, len(play.plain))
-        for arm, pieces in ((Arm.NO_HINT, play.plain), (Arm.WITH_HINT, play.hinted)):
-            for index, piece in enumerate(pieces):
-                self.add_task(group, f"{group}.{arm}", index, kind, arm, piece)
+        self.add_group(group, kind, self.work.episodes_per_arm)
+        now = self.now_s
+        size = play.block or len(play.plain)
+        for start in range(0, len(play.plain), size):
+            block = slice(start, start + size)
+            arms = ((Arm.NO_HINT, play.plain[block]), (Arm.WITH_HINT, play.hinted[block]))
+            for arm, pieces in arms:
+                for index, piece in enumerate(pieces):
+                    name = task_id(group, arm, start)
+                    self.add_task(group, name, index, kind, arm, piece, now)
+            now += max(piece.slot_s for _, pieces in arms for piece in pieces)
+        if kind == "play":
+            row = RegretRow(
+                group_id=group, environment_id=group, skill="s", step=0, regret=None,
+                standard_error=None, lower_bound=None, paid_regret=None, mean_with_hint=None,
+                mean_no_hint=None, regret_class=None, num_planned=self.work.episodes_per_arm,
+                num_played=len(play.plain), num_pairs=0, is_stopped=play.is_stopped,
+            )  # fmt: skip
+            self.regrets.append((now, row))
+            if play.is_dropped:
+                self.groups[group] = replace(self.groups[group], state="missing")
         return play
 
-    def add_task(
-        self, group: str, task: str, index: int, kind: str, arm: str, piece: Piece
-    ) -> None:
+    @property
+    def now_s(self) -> float:
         assert self.run is not None
-        now = self.run.timeline.now_s
+        return self.run.timeline.now_s
+
+    def add_task(
+        self, group: str, task: str, index: int, kind: str, arm: str, piece: Piece, now: float
+    ) -> None:
         self.tasks.append(TaskTime(
             task_id=task, position=index, group_id=group, kind=kind, arm=arm, generator="gen-0",
             dispatched_unix_s=now, started_unix_s=now, finished_unix_s=now + piece.slot_s,
@@ -136,13 +166,19 @@ class Recorder:
                 ledger.add_group(group)
                 ledger.set_group_state(group.group_id, group.state)
             ledger.add_task_times(t for t in self.tasks if t.finished_unix_s <= end_s)
+            for measured_s, row in self.regrets:
+                if measured_s <= end_s:
+                    ledger.add_regret(row)
             late = [t for t in self.tasks if t.finished_unix_s > end_s]
-            ledger.put_state(STILL_OUT, {t.task_id: t.dispatched_unix_s for t in late})
+            ledger.put_state(
+                STILL_OUT,
+                {t.task_id: t.dispatched_unix_s for t in late if t.dispatched_unix_s <= end_s},
+            )
             ledger.put_step_times(s for s in self.steps if (s.trained_unix_s or 0) <= end_s)
 
 
-def record(path: Path, setting: TwoRoleSetting, steps: int) -> None:
-    recorder = Recorder()
+def record(path: Path, setting: TwoRoleSetting, steps: int, work: DrawnWorkload = WORK) -> None:
+    recorder = Recorder(work=work)
     run = TwoRoles(setting, recorder)
     recorder.watch(run)
     run.run(steps)
@@ -234,3 +270,68 @@ def test_right_after_a_resume_the_start_before_it_is_replayed(path: Path, tmp_pa
     assert (num_passed, found.measured.num_steps) == (1, len(times) - 40 - 3)
     with pytest.raises(LedgerError, match=r"0 steps of one start.*none of the 2 starts"):
         read_newest(tmp_path, [times[-1] + 5.0, times[-1] + 9.0])
+
+
+EARLY = EarlyClass(planned=8, block=2, error=0.0, mastered_at=0.9, out_of_reach_at=0.1)
+
+
+def rounded(play: Play) -> Play:
+    """Instants of a ledger are sums: their differences are what was added but for rounding."""
+    plain, hinted = (
+        tuple(Piece(round(piece.slot_s, 6)) for piece in pieces)
+        for pieces in (play.plain, play.hinted)
+    )
+    return replace(play, plain=plain, hinted=hinted)
+
+
+def test_pairs_that_were_not_played_are_not_played_again(tmp_path: Path) -> None:
+    stopped = replace(WORK, early=EARLY)
+    record(tmp_path / "ledger.sqlite", SETTING, 60, stopped)
+    with LedgerReader.open(tmp_path / "ledger.sqlite") as ledger:
+        measured = measured_steps(ledger, WHOLE, SETTING.agent_bound)
+        work = recorded_workload(ledger, WHOLE, 2, 4, block=EARLY.block)
+    found = TwoRoles(SETTING, work).run(60, warm_up=3)
+    assert found.step_s == pytest.approx(measured.step_s, rel=0.02)
+    assert found.num_over_bound == found.num_discarded == 0
+    num_designs = int(work.summary["designs"])
+    numbers = [n for n in range(num_designs) if work.design(n).is_played]
+    plays = [work.play(n) for n in numbers]
+    truths = [stopped.play(n) for n in numbers]
+    same = [rounded(p) == rounded(t) for p, t in zip(plays, truths, strict=True)]
+    # What was in is the very same; the few that were out when it ended have stand-ins.
+    assert sum(same) > 0.9 * len(same)
+    counts = {len(play.plain) for play in plays}
+    assert {2, 8} <= counts <= {2, 4, 6, 8}
+    assert {(play.is_stopped, play.is_dropped) for play in plays} == {
+        (False, False), (True, False), (True, True),
+    }  # fmt: skip
+    assert all(len(p.plain) == len(p.hinted) for p in plays)
+    assert all(p.is_stopped == (len(p.plain) < 8) for p in plays)
+    # Under other settings, against the truth.
+    other = replace(SETTING, slots=24)
+    truth = TwoRoles(other, stopped).run(60, warm_up=3)
+    assert TwoRoles(other, work).run(60, warm_up=3).step_s == pytest.approx(truth.step_s, rel=0.10)
+
+
+def test_designs_that_were_played_again_until_their_pay_are_replayed_so(tmp_path: Path) -> None:
+    setting = replace(SETTING, delay=3, designer_bound=6, agent_quota=12)
+    record(tmp_path / "ledger.sqlite", setting, 60)
+    with LedgerReader.open(tmp_path / "ledger.sqlite") as ledger:
+        offsets = ledger.query("SELECT DISTINCT group_id FROM groups WHERE kind = 'replay'")
+        measured = measured_steps(ledger, WHOLE, setting.agent_bound)
+        work = recorded_workload(ledger, WHOLE, 2, 6)
+    assert {row[0].rpartition(".o")[2] for row in offsets} == {"1", "2"}
+    found = TwoRoles(setting, work).run(60, warm_up=3)
+    assert found.step_s == pytest.approx(measured.step_s, rel=0.02)
+    assert found.num_over_bound == found.num_discarded == 0
+    assert found.designer_mean_age is not None
+    assert found.designer_mean_age >= 3.0
+    played = next(n for n in range(40) if work.design(n).is_played)
+    assert rounded(work.replay(played, 1)) == rounded(WORK.replay(played, 1))
+    for changed in ({"slots": 24}, {"agent_bound": 1}, {"delay": 4, "designer_bound": 8}):
+        other = replace(setting, **changed)
+        truth = TwoRoles(other, WORK).run(60, warm_up=3)
+        replayed = TwoRoles(other, work).run(60, warm_up=3)
+        assert replayed.step_s == pytest.approx(truth.step_s, rel=0.10)
+        assert replayed.designer_max_age is not None
+        assert replayed.designer_max_age <= other.designer_bound
