@@ -17,7 +17,8 @@ from spade_async.telemetry.status import RunStatus
 _TAIL_BYTES = 16 << 10
 _MAX_REASON_CHARS = 500
 _FULL_BYTES = 1 << 20
-_LOGGED_ERROR = re.compile(r" (?:ERROR|CRITICAL) \S+: (.*)")
+_LOGGED_ERROR = re.compile(r"^[\d-]+ [\d:,]+ \S+ (?:ERROR|CRITICAL) \S+: (.*)")
+"""From the start of a line: what a message quotes begins no line (`telemetry.logs`)."""
 _EXCEPTION_NAME = re.compile(r"\b[A-Za-z_]\w*(?:Error|Exception|Failure)\b")
 _EXCEPTION_LINE = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Interrupt|Failure|Busy|Exit)\b.*)"
