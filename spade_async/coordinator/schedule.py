@@ -28,8 +28,10 @@ places included, counts until its step ends):
    is paid as it is (`WaitReason.HELD`) when a line needs it. Plays of its environments at later
    offsets are agent groups; they have the places of designed groups, before new designs,
    and no more designs are in play than a step has places for. With so little work that no quota
-   can be filled, a take waits for the plays that run: else steps, and delays, would pass unused. If
-   nothing else is outstanding and nothing can be admitted, the oldest is paid before its time.
+   can be filled, a take waits for the plays that run, for designs that may still be played, and,
+   rather than take designs alone, for the newest weights, under which there may be plays: else
+   steps, and delays, would pass unused. If nothing else is outstanding and nothing can be
+   admitted, the oldest is paid before its time.
 
 **Theorem.** No group is trained older than its bound, none is discarded for age, and it never
 happens that everyone waits, provided generators finish or fail what they were given and load what
@@ -319,7 +321,8 @@ class Schedule(Resumable):
             return None
         if agent.quota <= self._agent_potential():
             return self._wait(WaitReason.FILLING, agent)
-        if designer.delay and agent.num_running:
+        is_alone = self._weights_are_coming and not agent.num_ready
+        if designer.delay and (agent.num_running or self._places.num_reserved or is_alone):
             return self._wait(WaitReason.FILLING, agent)
         # With a delay, nothing that is admitted or played now is paid before the next take.
         if not designer.delay and (
@@ -333,10 +336,14 @@ class Schedule(Resumable):
 
         Held groups are not waited for: they are paid when a line needs them.
         """
-        is_coming = self.is_open and self.loaded_ordinal != self.learner_ordinal
         is_running = any(True for lane in self._lanes for _ in lane.awake())
         has_pool = self.pool_has_work and self._num_pool_plays() > 0
-        return is_coming or is_running or self._num_designs() > 0 or has_pool
+        return self._weights_are_coming or is_running or self._num_designs() > 0 or has_pool
+
+    @property
+    def _weights_are_coming(self) -> bool:
+        """Whether more can be admitted once the newest version is loaded."""
+        return self.is_open and self.loaded_ordinal != self.learner_ordinal
 
     def _all_asleep(self) -> str | None:
         """The oldest designer group, when time would stand still; else None.
@@ -347,7 +354,7 @@ class Schedule(Resumable):
             return None
         if any(True for _ in self._designer.awake()):
             return None
-        if self.is_open and self.loaded_ordinal != self.learner_ordinal:
+        if self._weights_are_coming:
             return None
         if self._num_designs() or (self.pool_has_work and self._num_pool_plays()):
             return None

@@ -223,3 +223,19 @@ def test_a_restored_schedule_still_holds_what_was_held():
     assert again.restore(0, rows) == []
     assert again.snapshot() == rows
     assert again.counts()["designer_held"] == 1
+
+
+@pytest.mark.parametrize("validity", [1.0, 0.5])
+def test_a_step_with_designs_that_are_due_waits_for_the_plays_of_new_ones(validity):
+    # Synchronous, and fewer places for designs than a step has: without the wait, each batch of due
+    # designs would be a step of its own while the next one is being written.
+    setup = Setup(0, 4, 8, 2, 2, 0.0)
+    world = DelayedWorld(
+        setup, random.Random(3), delay=2, validity=validity, deaths=0.0, has_pool=False
+    )
+    run(world, 40, pick="slow_generator")
+    world.check_ages()
+    world.check_nothing_lost()
+    assert sum(designs for designs, _ in world.steps) >= 20
+    alone = sum(agents == 0 for _, agents in world.steps)
+    assert alone <= (0 if validity == 1.0 else 4)
