@@ -28,7 +28,8 @@ class GroundingConfig(Section):
     num_avoid: int = Field(1, ge=0, le=16)
     """Further ones shown as what to avoid: mastered ones, and ones that were copied."""
     near_duplicate: float = Field(0.9, gt=0.5, le=1.0)
-    """Similarity of two programs' syntax trees from which one is a near copy of the other and gets
-    no second place in memory. 1: only programs of one skeleton are."""
+    """Similarity of two programs' syntax trees from which one is a near copy of the other: a design
+    that is one of a remembered environment is not played. 1: only programs of one skeleton are
+    copies, and they are played, and share one place in memory."""
     diversity_window: int = Field(64, ge=2, le=1024)
     """Last valid designs over which diversity/* is measured; see docs/metrics.md."""

@@ -132,7 +132,10 @@ class DesignLoop:
         member = next(m for m in group.members if m.task_id == result.task_id)
         rejection = _rejection(result)
         environment = None if result.source == "" else self._environment(result)
-        self._store(group, member, result, rejection, environment)
+        copied = None
+        if environment is not None and rejection is None and result.missing_reason is None:
+            copied = core.memory.refuse_copy(environment, _signature(result))
+        self._store(group, member, result, rejection, environment, copied or "")
         core.window.jail(result.jail.get("outcomes", {}))
         core.counters["prompts_skipped"] += core.window.prompt(result.prompt, result.missing_reason)
         if result.missing_reason is not None:
@@ -156,11 +159,15 @@ class DesignLoop:
         core.diversity.add(Design(member.sample_id, environment.skeleton, _signature(result)))
         core.window.repeated(member.skeleton_share)
         core.guards.design(environment.skeleton, dict(environment.labels), leak_share)
-        if core.quota.admit(environment.skeleton):
+        if copied is not None:
+            core.quota.skip()
+            core.window.copied()
+            self._scorer.unplayed(group, member, copied)
+        elif core.quota.admit(environment.skeleton):
             member.state = MemberState.WAITING
         else:
             core.window.refused()
-            self._scorer.unplayed(group, member)
+            self._scorer.unplayed(group, member, "skeleton quota of this step")
 
     def cut(self, task: Task) -> None:
         """A design that did not come back in time is missing, also after a resume."""
@@ -201,6 +208,7 @@ class DesignLoop:
         result: DesignResult,
         rejection: Rejection | None,
         environment: Environment | None,
+        copied: str,
     ) -> None:
         core = self._core
         trace = TokenTrace(
@@ -218,7 +226,7 @@ class DesignLoop:
                 environment_id=None if environment is None else environment.environment_id,
                 index=member.index,
                 outcome=_outcome(rejection),
-                detail="" if rejection is None else rejection.reason,
+                detail=copied if rejection is None else rejection.reason,
                 rejection_stage=None if rejection is None else rejection.stage,
                 missing_reason=result.missing_reason,
                 oldest_ordinal=core.versions.oldest_ordinal(result.versions, result.loss_mask),

@@ -36,10 +36,10 @@ class Scorer:
         self._core.schedule.release(group.group_id)
         self.payer.resolve(group, member, rejection)
 
-    def unplayed(self, group: DesignGroup, member: DesignMember) -> None:
-        """A valid environment that the skeleton quota kept from being played."""
+    def unplayed(self, group: DesignGroup, member: DesignMember, reason: str) -> None:
+        """A valid environment that is not played: one too many of its skeleton, or a near copy."""
         self._core.schedule.release(group.group_id)
-        self.payer.resolve(group, member, Unplayed("skeleton quota of this step"))
+        self.payer.resolve(group, member, Unplayed(reason))
 
     def missing(self, group: DesignGroup, member: DesignMember, reason: str) -> None:
         """Our own fault: the design has no reward."""

@@ -48,6 +48,7 @@ class StepWindow:
         self._missing = 0
         self._missing_regret = 0
         self._refused = 0
+        self._copied = 0
         self._prompts_cut = 0
         self._prompts_skipped = 0
         self._tokens: list[int] = []
@@ -87,6 +88,10 @@ class StepWindow:
     def refused(self) -> None:
         """One valid design was not played because of the skeleton quota."""
         self._refused += 1
+
+    def copied(self) -> None:
+        """One valid design was not played because memory has a near copy."""
+        self._copied += 1
 
     def prompt(self, facts: dict[str, object], missing_reason: str | None) -> bool:
         """The prompt of one design, as the generator reports it; True when it was skipped."""
@@ -167,6 +172,7 @@ class StepWindow:
             "designer/leak_share": mean(self._leaks),
             "designer/skeleton_share": mean(self._skeleton_shares),
             "designer/quota_refused": float(self._refused),
+            "designer/copies_refused": float(self._copied),
             "designer/prompts_cut": float(self._prompts_cut),
             "designer/prompts_skipped": float(self._prompts_skipped),
             "regret/mean": mean(e.regret for e in self._estimates),

@@ -16,7 +16,8 @@ TURN = "turn"
 
 @dataclass(frozen=True, slots=True)
 class Unplayed:
-    """A valid design that the skeleton quota kept from being played: a verdict, not a gap."""
+    """A valid design that the skeleton quota, or a remembered environment that it is a near copy
+    of, kept from being played: a verdict, not a gap."""
 
     reason: str
 
@@ -49,7 +50,7 @@ def design_reward(
     * played: ``value - novelty_penalty * skeleton_share``, less `repair_penalty` when its text was
       repaired; `rule.repaired` when a repair turn made its program;
     * rejected: `rule.timed_out` when it hung, else `rule.invalid`;
-    * unplayed (one too many of its skeleton): zero regret less the full penalty,
+    * unplayed (one too many of its skeleton, or a near copy): zero regret less the full penalty,
       ``-novelty_penalty``: there are too many of it in any case, and measuring it would cost plays;
     * missing or masked: None. The sample is missing too; it is never paid a number.
 

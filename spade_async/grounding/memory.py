@@ -117,6 +117,25 @@ class Memory:
             entry = dataclasses.replace(entry, num_alike=old.num_alike + 1)
         self._append(entry, keys)
 
+    def refuse_copy(self, environment: Environment, signature: Signature | None) -> str | None:
+        """Why a design that nobody has played should not be; None when it should.
+
+        A near copy of a remembered environment is counted there, and so told to the designer; its
+        episodes would say what is known. At a threshold of 1.0, and without a signature, nothing is
+        refused. Inside a transaction.
+        """
+        keys = self._keys(signature)
+        found = self._nearest(signature, keys) if signature is not None and keys else None
+        if found is None:
+            return None
+        share, entry = found
+        self.num_alike += 1
+        self.table.count_alike(entry.number)
+        return (
+            f"near copy of environment {entry.environment_id} (similarity {share:.2f}, "
+            f"grounding.near_duplicate={self._near:g})"
+        )
+
     def exemplars(self, n: int, rng_seed: int, skill: str = "") -> list[dict[str, Any]]:
         """Examples for the designer's prompt: up to n good ones, then up to `num_avoid` bad ones.
 
@@ -218,14 +237,18 @@ class Memory:
         found = self.table.entry_of(entry.environment_id, entry.skeleton)
         if found is not None or entry.signature is None or not keys:
             return found
-        mine = entry.signature
+        nearest = self._nearest(entry.signature, keys)
+        return None if nearest is None else nearest[1]
+
+    def _nearest(self, mine: Signature, keys: Sequence[int]) -> tuple[float, Entry] | None:
+        """(similarity, entry) of the remembered entry most like it, from the threshold on."""
         near = [
             (similarity(mine, other.signature), other.number, other)
             for other in self.table.entries_near(keys, NEAR_LOOKED_AT)
             if other.signature is not None
         ]
         share, _, nearest = max(near, key=lambda item: item[:2], default=(0.0, 0, None))
-        return nearest if share >= self._near else None
+        return None if nearest is None or share < self._near else (share, nearest)
 
     def _append(self, entry: Entry, keys: Sequence[int] = ()) -> None:
         """Store it; the oldest one leaves when there are too many."""

@@ -29,7 +29,10 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "rejected by stage": ("validity/stage/.*",),
         "families": ("mix/family/.*",),
         "held-out accuracy, all levels": ("eval/accuracy",),
-        "refused by quota": ("designer/quota_refused",),
+        "refused: by quota, as near copies": (
+            "designer/quota_refused",
+            "designer/copies_refused",
+        ),
     },
     "Diversity": {
         "skeleton entropy: last designs, run": (

@@ -39,6 +39,9 @@ METRICS: dict[str, Metric] = {
     "designer/quota_refused": _m(
         "designs", "Valid designs not played: their skeleton had its plays."
     ),
+    "designer/copies_refused": _m(
+        "designs", "Valid designs not played: near copies of a remembered environment."
+    ),
     "designer/prompts_cut": _m("designs", "Designs whose prompt was cut to fit the context."),
     "designer/prompts_skipped": _m("designs", "Designs skipped: their prompt fits no context."),
     "mix/<label>/<value>": _m(

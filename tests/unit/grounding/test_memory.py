@@ -248,3 +248,33 @@ def test_the_reference_shows_its_band_by_regret_and_avoids_the_ends(ledger):
     assert len(bad) == 60
     assert {x["source"] for x in bad} == {"source of easy", "source of hard"}
     assert {x["reason"] for x in bad} == {"too easy, win rate 0.91", "too hard, win rate 0.05"}
+
+
+def test_a_near_copy_is_refused_before_it_is_played_and_told_to_the_designer(ledger):
+    memory = Memory(ledger, 10, near_duplicate=0.9)
+    add(ledger, memory, "a", estimate(0.3), skill="s", signature=features())
+    with ledger.transaction():
+        told = memory.refuse_copy(environment("b"), features(change=8))
+        assert told is not None
+        assert told.startswith("near copy of environment a (similarity 0.9")
+        assert memory.refuse_copy(environment("c"), features(change=300)) is None
+        # Nothing is known of its shape, so nothing speaks against it.
+        assert memory.refuse_copy(environment("d"), None) is None
+    assert memory.num_alike == 1
+    avoided = [x for x in memory.exemplars(1, 1, "s") if x["kind"] == "avoid"]
+    shown = [x["source"] for x in memory.exemplars(1, 1, "s")]
+    assert shown == ["source of a"], "still the best there is to be inspired by"
+    assert not avoided
+    add(ledger, memory, "e", estimate(0.9), skill="s", signature=features(seed=9))
+    bad = {x["reason"] for seed in range(20) for x in memory.exemplars(1, seed, "s")}
+    assert any("1 later program was too like it" in reason for reason in bad)
+
+
+def test_without_near_copies_nothing_is_refused(ledger):
+    memory = Memory(ledger, 10, near_duplicate=1.0)
+    add(ledger, memory, "a", estimate(0.3), signature=features())
+    with ledger.transaction():
+        assert memory.refuse_copy(environment("b", "a"), features()) is None
+    reference = ReferenceMemory(ledger, 10, near_duplicate=0.9)
+    with ledger.transaction():
+        assert reference.refuse_copy(environment("b"), features()) is None
