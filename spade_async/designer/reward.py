@@ -16,8 +16,10 @@ TURN = "turn"
 
 @dataclass(frozen=True, slots=True)
 class Unplayed:
-    """A valid design that the skeleton quota, or a remembered environment that it is a near copy
-    of, kept from being played: a verdict, not a gap."""
+    """A valid design that is not played: a verdict, not a gap.
+
+    One too many of its skeleton, or a near copy of a remembered environment.
+    """
 
     reason: str
 
