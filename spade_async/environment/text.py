@@ -24,6 +24,18 @@ def clean(text: str, limit: int = TRANSCRIPT_CHARS) -> str:
     return kept
 
 
+def few_lines(text: str, limit: int) -> str:
+    """The first `limit` lines, and how many more there are.
+
+    What is laid out for people costs by the line, also by the blank one.
+    """
+    parts = text.split("\n", limit)
+    if len(parts) <= limit or not parts[limit]:
+        return text
+    left = parts[limit].count("\n") + (not parts[limit].endswith("\n"))
+    return "\n".join([*parts[:limit], f"... and {left} more line{'s' if left > 1 else ''}"])
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """`clean` with all white space folded to single spaces."""
     return clean(" ".join(text[: 4 * limit].split()), limit)

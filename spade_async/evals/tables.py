@@ -97,6 +97,7 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
             f"discarded for age {_count(report['tokens_discarded_for_age'])},"
             f" cut at a deadline {_count(report['tokens_cut_at_deadline'])}",
         ),
+        ("prompts", _prompts(report.get("prompts") or {})),
         ("updates set aside", _count(report["nonfinite_updates"])),
         (
             "cost",
@@ -113,6 +114,19 @@ def _figures(report: Mapping[str, Any]) -> RenderableType:
     for name, value in (*lines, *_behaviour(report), *_alarms(report)):
         grid.add_row(name, value)
     return grid
+
+
+def _prompts(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Versions of the prompts, with the groups they made where there is more than one version."""
+    parts = []
+    for part, versions in counts.items():
+        several = len(versions) > 1
+        shown = ", ".join(
+            clean(version) + (f" (groups: {count})" if several else "")
+            for version, count in versions.items()
+        )
+        parts.append(f"{clean(part)} {shown}")
+    return "; ".join(parts) or _UNKNOWN
 
 
 def _behaviour(report: Mapping[str, Any]) -> list[tuple[str, str]]:

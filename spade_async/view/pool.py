@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spade_async.environment.contract import source_problem
 from spade_async.errors import RunFolderError
 from spade_async.ledger.rows import EnvironmentRow
 from spade_async.view import program_names
@@ -70,6 +71,8 @@ def _reason_against(row: EnvironmentRow, choice: Choice, skeletons: set[str]) ->
     estimate = row.estimate
     if estimate is None:
         return "no regret"
+    if source_problem(row.environment.source) is not None:
+        return "no program that a pool takes (empty, over 64 KiB, or no Unicode)"
     if not sha256(row.environment.source).startswith(row.environment.environment_id):
         return "source is not what its id says"
     if choice.classes and estimate["regret_class"] not in choice.classes:

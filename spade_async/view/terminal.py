@@ -15,13 +15,15 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from spade_async.environment.text import clean, one_line
+from spade_async.environment.text import clean, few_lines, one_line
 from spade_async.types import Arm
 from spade_async.view import plays
 from spade_async.view.environment import EnvironmentView
 from spade_async.view.terminal_tokens import tokens
 
 _SOURCE_CHARS = 100_000
+_SOURCE_LINES = 2000
+"""Lines of a program that are shown; --json has all of them."""
 _DOCUMENT_CHARS = 600
 _STACKED_BELOW = 60
 """Columns below which the arms stand one above the other."""
@@ -110,7 +112,7 @@ def _hint(found: EnvironmentView) -> str:
 
 
 def _source(found: EnvironmentView, console: Console) -> RenderableType:
-    text = clean(found.row.environment.source, _SOURCE_CHARS)
+    text = few_lines(clean(found.row.environment.source, _SOURCE_CHARS), _SOURCE_LINES)
     if console.color_system is None:
         return Text(text, overflow="fold")
     return Syntax(text, "python", theme="ansi_dark", background_color="default", word_wrap=True)

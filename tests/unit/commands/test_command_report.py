@@ -52,6 +52,8 @@ def run(tmp_path: Path) -> Path:
         ledger.add_eval(0, PolicyVersion(0, 0), "1", 96, 0.5, 0.05)
         ledger.put_state("counters", {"tokens_cut_at_deadline": 7})
         ledger.add_alert(1.0, 0, "something [odd]")
+        for number in range(3):
+            ledger.add_prompts(f"d-{number}", {"designer": f"games-{number // 2 + 1}", "hint": "h"})
     return tmp_path
 
 
@@ -98,3 +100,10 @@ def test_other_folders_are_refused_in_one_line(tmp_path: Path) -> None:
     dump_resolved(Config(), tmp_path)
     with pytest.raises(LedgerError):
         build_report(tmp_path)
+
+
+def test_versions_of_prompts_are_shown_with_their_groups(run: Path) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    report(run, as_json=False, console=console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "designer games-1 (groups: 2), games-2 (groups: 1); hint h" in " ".join(shown.split())

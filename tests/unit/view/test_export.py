@@ -11,7 +11,7 @@ from rich.console import Console
 from spade_async.commands.export import export
 from spade_async.config.run import RunConfig
 from spade_async.config.schema import Config
-from spade_async.environment.contract import environment_id
+from spade_async.environment.contract import MAX_SOURCE_BYTES, environment_id
 from spade_async.environment.pool_folder import read_pool
 from spade_async.errors import RunFolderError
 from spade_async.types import RegretClass
@@ -127,6 +127,17 @@ def test_bytes_are_kept_as_they_are_and_a_damaged_source_is_left_out(maker, tmp_
     text = (tmp_path / "pool" / str(entry["file"])).read_bytes().decode()
     assert environment_id(text) == name == environment_id(odd)
     assert "left out: 1 by source is not what its id says" in said
+
+
+@pytest.mark.parametrize("odd", ["# " + "x" * MAX_SOURCE_BYTES, "# \u2028" * 30_000], ids=len)
+def test_what_no_pool_takes_is_left_out_and_counted(maker, tmp_path, odd):
+    maker.environment([HINT_HELPS, BOTH_WIN], source=program(1, odd + "\n"))
+    maker.environment([HINT_HELPS, BOTH_WIN])
+    said = exported(maker.close(), tmp_path / "pool")
+    assert len(index(tmp_path / "pool")) == 1
+    assert "left out: 1 by no program that a pool takes" in said
+    found = read_pool(tmp_path / "pool")
+    assert (len(found.programs), found.skipped) == (1, ())
 
 
 def test_the_reference_names_of_programs_are_its_own():

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from spade_async.commands.show import show
 from spade_async.environment.contract import environment_id, skeleton
+from spade_async.environment.text import few_lines
 from spade_async.errors import ConfigError, LedgerError, RunFolderError
 from spade_async.ledger.schema import UPGRADES
 from spade_async.ledger.traces import pack_trace
@@ -99,6 +100,20 @@ def test_escape_sequences_of_a_program_do_not_reach_the_terminal(maker):
     assert "\x1b]0" not in text
     assert "\u202e" not in text
     assert "markup[/bold]" in printed(maker.folder, name)
+
+
+@pytest.mark.parametrize("line", ["", "x = 1", "#"])
+def test_a_program_of_very_many_lines_is_cut_by_the_line(maker, line):
+    name = maker.environment([HINT_HELPS, BOTH_WIN], source=program(0, f"{line}\n" * 9_000))
+    text = printed(maker.close(), name)
+    assert len(text.splitlines()) < 2_200
+    assert re.search(r"\.\.\. and 7\d\d\d more lines", text)
+
+
+def test_few_lines_cuts_nothing_that_fits():
+    assert few_lines("a\nb\n", 2) == "a\nb\n"
+    assert few_lines("a\nb\nc", 2) == "a\nb\n... and 1 more line"
+    assert few_lines("\n" * 100_000, 3) == "\n\n\n... and 99997 more lines"
 
 
 def test_a_reason_that_looks_like_markup_is_shown_as_it_is(maker):
