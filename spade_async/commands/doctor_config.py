@@ -10,7 +10,9 @@ from pathlib import Path
 
 from spade_async.commands.finding import Finding
 from spade_async.config.load import resolve
+from spade_async.config.schema import Config
 from spade_async.errors import SpadeError
+from spade_async.grounding.corpus import check_corpus
 from spade_async.simulate.startup import bound_lines
 
 
@@ -23,8 +25,19 @@ def config_findings(path: Path | None) -> list[Finding]:
     except SpadeError as fault:
         return [Finding("configuration", False, True, str(fault), f"mend {path}")]
     found = [Finding("configuration", True, True, f"{path}: run {config.run.name!r}")]
+    try:
+        check_corpus(config)
+    except SpadeError as fault:
+        found.append(Finding("corpus", False, True, str(fault), "give another grounding.corpus"))
+    else:
+        found.append(Finding("corpus", True, True, f"{_named(config)}: holds documents"))
     for line in bound_lines(config):
         about, _, text = line.partition(": ")
         is_free = "will throttle" not in text
         found.append(Finding(about, is_free, False, text))
     return found
+
+
+def _named(config: Config) -> str:
+    corpus = config.grounding.corpus
+    return corpus if isinstance(corpus, str) else ", ".join(source.path for source in corpus)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spade_async.config.corpus_source import CorpusSource
+from spade_async.config.schema import Config
 from spade_async.errors import ConfigError
 from spade_async.grounding.document import BadRow, Document
 from spade_async.grounding.places import open_place
@@ -138,39 +139,46 @@ def open_corpus(
     Raises:
         ConfigError: a source cannot be read, or no document of it is usable.
     """
-    entries = _entries(corpus)
     rule = RowRule(max_document_words, is_reference)
-    # One source draws by the run's seed itself, as it did before there could be more.
-    seeds = [seed if i == 0 else derive(seed, "corpus", "source", i) for i in range(len(entries))]
     sources = [
-        (_open_source(entry, rule, seed=own), entry.weight)
-        for entry, own in zip(entries, seeds, strict=True)
+        (_open_source(entry, rule, seed=own), entry.weight) for entry, own in _seeded(corpus, seed)
     ]
     return Corpus(sources, seed=seed)
 
 
-def check_corpus(corpus: str | Sequence[CorpusSource], *, max_document_words: int) -> None:
-    """Refuse a corpus that is missing, empty, binary or damaged, before a run is begun.
+def check_corpus(config: Config) -> None:
+    """Refuse what `open_corpus` would refuse, before a run is begun; says nothing of bad rows.
 
-    Documents are not read: rows that cannot be used are found by `open_corpus`.
+    Of each file source so much is read as holds a first document: one round as a rule.
 
     Raises:
-        ConfigError: as `open_corpus`, for a place that cannot be opened.
+        ConfigError: as `open_corpus`.
     """
-    for entry in _entries(corpus):
+    rule = RowRule(config.grounding.max_document_words, config.run.compat == "reference")
+    for entry, own in _seeded(config.grounding.corpus, config.run.seed):
         if entry.path not in (STDLIB_DOCSTRINGS, SCRIPTED):
-            open_place(Path(entry.path), entry.format, passage_words=max_document_words)
+            _open_source(entry, rule, seed=own, is_quiet=True)
+
+
+def _seeded(corpus: str | Sequence[CorpusSource], seed: int) -> list[tuple[CorpusSource, int]]:
+    """Each source with its seed; one source draws by the run's, as before there could be more."""
+    return [
+        (entry, seed if i == 0 else derive(seed, "corpus", "source", i))
+        for i, entry in enumerate(_entries(corpus))
+    ]
 
 
 def _entries(corpus: str | Sequence[CorpusSource]) -> list[CorpusSource]:
     return [CorpusSource(path=corpus)] if isinstance(corpus, str) else list(corpus)
 
 
-def _open_source(entry: CorpusSource, rule: RowRule, *, seed: int) -> Source:
+def _open_source(
+    entry: CorpusSource, rule: RowRule, *, seed: int, is_quiet: bool = False
+) -> Source:
     if entry.path == STDLIB_DOCSTRINGS:
         return ListSource(stdlib_documents(rule.max_words), name=entry.path, seed=seed)
     if entry.path == SCRIPTED:
         few = [Document(f"scripted:{i}", f"document {i}") for i in range(8)]
         return ListSource(few, name=entry.path, seed=seed)
     blocks = open_place(Path(entry.path), entry.format, passage_words=rule.max_words)
-    return BlockSource(blocks, rule, name=entry.path, seed=seed)
+    return BlockSource(blocks, rule, name=entry.path, seed=seed, is_quiet=is_quiet)

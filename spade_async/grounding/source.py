@@ -107,14 +107,24 @@ class BlockSource:
     the texts of one round are in memory. A source of one round is shuffled as a whole.
     """
 
-    def __init__(self, blocks: Blocks, rule: RowRule, *, name: str, seed: int) -> None:
+    def __init__(
+        self, blocks: Blocks, rule: RowRule, *, name: str, seed: int, is_quiet: bool = False
+    ) -> None:
         """Start at the first document of epoch 0.
+
+        Args:
+            blocks: its files.
+            rule: how a row is read.
+            name: of the source, for messages.
+            seed: of the order.
+            is_quiet: bad rows are counted and not logged.
 
         Raises:
             ConfigError: there is no usable document.
         """
         self.name, self.num_bad = name, 0
         self.bad_rows: list[BadRow] = []
+        self._is_quiet = is_quiet
         self._blocks, self._rule, self._seed = blocks, rule, seed
         self._epoch, self._round, self._position = 0, 0, 0
         self._documents: list[Document] = []
@@ -205,6 +215,9 @@ class BlockSource:
         self.num_bad += 1
         if self.num_bad <= NAMED_ROWS:
             self.bad_rows.append(row)
+        if self._is_quiet:
+            return
+        if self.num_bad <= NAMED_ROWS:
             log.warning("corpus %s: %s; it is skipped", self.name, self._shown(-1))
         elif str(self.num_bad).strip("0") == "1":
             log.warning("corpus %s: %d rows skipped so far", self.name, self.num_bad)

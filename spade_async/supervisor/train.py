@@ -115,7 +115,7 @@ def train(
     sandbox_policy(config)  # profiles and what else only the jail can check
     if config.agent.pool:
         read_pool(config.agent.pool)
-    check_corpus(config.grounding.corpus, max_document_words=config.grounding.max_document_words)
+    check_corpus(config)
     if config.link.keys is not None:
         check_keys(Path(config.link.keys))
     check_free(config.link)

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from spade_async.config.schema import Config
 from spade_async.errors import ConfigError
-from spade_async.grounding.corpus import Corpus, Document, open_corpus
+from spade_async.grounding.corpus import Corpus, Document, check_corpus, open_corpus
 from spade_async.grounding.document import cut_words
 from spade_async.grounding.source import ListSource
 from spade_async.grounding.stdlib_docstrings import MIN_WORDS, stdlib_documents
@@ -96,3 +97,34 @@ def test_reading_the_default_corpus_imports_none_of_its_modules():
 def test_a_cut_keeps_the_layout_of_what_stays():
     assert cut_words("a  b\n    c d", 3) == "a  b\n    c"
     assert cut_words("a b", 5) == "a b"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.jsonl", b'{"body": "x"}\n[1]\nnot JSON\n'),
+        ("blank.jsonl", b'{"text": "  "}\n' * 40_000),
+        ("latin.jsonl", '{"text": "é"}\n'.encode("latin-1") * 3),
+        ("lines.jsonl", b"\n" * 1000),
+    ],
+)
+def test_a_corpus_without_a_usable_row_is_refused_before_the_run_in_the_same_words(
+    name, content, tmp_path, caplog
+):
+    path = tmp_path / name
+    path.write_bytes(content)
+    config = Config.model_validate({"grounding": {"corpus": str(path)}})
+    with pytest.raises(ConfigError) as opened:
+        open_corpus(str(path), max_document_words=200, seed=config.run.seed)
+    caplog.clear()
+    with pytest.raises(ConfigError, match="holds no usable document") as checked:
+        check_corpus(config)
+    assert str(checked.value) == str(opened.value)
+    assert caplog.records == []
+
+
+def test_bad_rows_beside_a_good_one_are_no_reason_to_refuse(tmp_path, caplog):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"not JSON\n" * 5000 + b'{"text": "good"}\n' + b"[1]\n" * 5000)
+    check_corpus(Config.model_validate({"grounding": {"corpus": str(path)}}))
+    assert caplog.records == []
