@@ -1,4 +1,4 @@
-"""Makes the nano model from a process without torch: a subprocess, its progress passed on."""
+"""Makes a model of a domain from a process without torch: a subprocess, its progress passed on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spade_async.errors import ConfigError
-from spade_async.nano.cache import WarmStartSize, find, sweep
+from spade_async.nano import model_cache
+from spade_async.nano.cache import WarmStartSize, find
 
 log = logging.getLogger(__name__)
 
@@ -33,26 +34,35 @@ def prepare(
 
     Raises:
         ConfigError: the warm start failed; carries its last line of output.
+    """
+    chosen = size or WarmStartSize()
+    arguments = ["--seed", str(seed), *chosen.arguments()]
+    return prepare_by("nano", "spade_async.nano", arguments, progress, lambda: find(seed, chosen))
+
+
+def prepare_by(
+    name: str,
+    module: str,
+    arguments: Sequence[str],
+    progress: Callable[[float, str], None],
+    find_ready: Callable[[], Path | None],
+) -> Path:
+    """The folder that `find_ready` finds: now, or once ``python -m module`` has made it.
 
     Whatever ends the call (also `SystemExit` of a signal's handler) ends the maker, which leaves
     nothing behind.
+
+    Raises:
+        ConfigError: the maker failed; carries its last line of output.
     """
-    size = size or WarmStartSize()
-    sweep()
-    ready = find(seed, size)
+    model_cache.sweep()
+    ready = find_ready()
     if ready is not None:
-        progress(1.0, "nano model found in the cache")
+        progress(1.0, f"{name} model found in the cache")
         return ready
     command = [
-        sys.executable,
-        "-m",
-        "spade_async.nano",
-        "--progress-json",
-        "--end-with-parent",
-        "--seed",
-        str(seed),
-    ]
-    command += size.arguments()
+        sys.executable, "-m", module, "--progress-json", "--end-with-parent", *arguments
+    ]  # fmt: skip
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
@@ -73,12 +83,12 @@ def prepare(
                 process.wait()
     if code != 0:
         raise ConfigError(
-            f'model.path="nano": its warm start ended with exit code {code}: '
+            f'model.path="{name}": its warm start ended with exit code {code}: '
             f"{last[:_MAX_MESSAGE_CHARACTERS]}"
         )
-    ready = find(seed, size)
+    ready = find_ready()
     if ready is None:
-        raise ConfigError(f'model.path="nano": the warm start left no usable folder ({last!r})')
+        raise ConfigError(f'model.path="{name}": the warm start left no usable folder ({last!r})')
     return ready
 
 

@@ -1,0 +1,1 @@
+"""What a configuration will take, worked out before anything runs: memory, rates, age, disk."""
