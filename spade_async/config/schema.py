@@ -15,6 +15,7 @@ from spade_async.config.agent import AgentConfig
 from spade_async.config.clashes import betas_problem, skill_window_clash, staleness_clash
 from spade_async.config.contract import ContractConfig
 from spade_async.config.correction import CorrectionConfig, correction_problem
+from spade_async.config.critic import CriticConfig, critic_problem
 from spade_async.config.designer import DesignerConfig
 from spade_async.config.grounding import GroundingConfig
 from spade_async.config.guards import GuardsConfig
@@ -164,6 +165,8 @@ class LearnerConfig(Section):
     """And above 1 + clip_high."""
     correction: CorrectionConfig = CorrectionConfig()
     """What is done about the age of samples."""
+    critic: CriticConfig = CriticConfig()
+    """A value head in the place of the group's mean."""
     passes: int = Field(1, ge=1, le=64)
     """Optimiser steps per batch, each over all of it."""
     entropy_weight: float = Field(0.0, ge=0.0, le=10.0)
@@ -327,7 +330,9 @@ class Config(Section):
         )
         if problem is not None:
             raise ValueError(problem)
-        problem = correction_problem(self.learner.correction, self.learner.passes)
+        problem = correction_problem(
+            self.learner.correction, self.learner.passes
+        ) or critic_problem(learner.critic, learner.kind, learner.normalise_std)
         if problem is not None:
             raise ValueError(problem)
         return self

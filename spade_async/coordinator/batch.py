@@ -154,6 +154,13 @@ class BatchLoop:
         assert trace is not None, f"{sample_id}: its tokens are not in the ledger"
         return trace
 
+    def _worth(self, sample_id: str) -> float | None:
+        """Only a critic wants it."""
+        if not self._core.config.learner.critic.enabled:
+            return None
+        sample = self._core.ledger.sample(sample_id)
+        return None if sample is None else sample.worth
+
     def message(
         self, plan: Plan, *, branch: int, step: int, checkpoint: bool = False
     ) -> TrainingBatch:
@@ -174,6 +181,7 @@ class BatchLoop:
                     staleness=row.staleness,
                     trace=self._trace(row.sample_id),
                     group=groups[row.group_id],
+                    worth=self._worth(row.sample_id),
                 )
             )
         ]

@@ -83,7 +83,9 @@ def num_input_tokens(sample: TrainSample) -> int:
 
 def has_gradient(sample: TrainSample, kl_to_start: float) -> bool:
     """Whether the sample moves the weights: an advantage, or an agent sample under a KL term."""
-    return sample.advantage != 0.0 or (kl_to_start > 0.0 and sample.role is Role.AGENT)
+    tokens = sample.token_advantages
+    has_advantage = sample.advantage != 0.0 if tokens is None else bool(tokens.any())
+    return has_advantage or (kl_to_start > 0.0 and sample.role is Role.AGENT)
 
 
 def build_micro_batch(
@@ -109,6 +111,7 @@ def build_micro_batch(
     mask = np.zeros(shape, dtype=bool)
     targets = np.zeros(shape, dtype=np.int64)
     logprobs = np.zeros(shape, dtype=np.float32)
+    advantages = np.zeros(shape, dtype=np.float32)
     for row, sample in enumerate(samples):
         length, trace = num_input_tokens(sample), sample.trace
         ids[row, :length] = trace.token_ids[:length]
@@ -116,6 +119,8 @@ def build_micro_batch(
         mask[row, :length] = trace.loss_mask[1 : length + 1].astype(bool)
         targets[row, :length] = trace.token_ids[1 : length + 1]
         logprobs[row, :length] = trace.generator_logprobs[1 : length + 1]
+        of_tokens = sample.token_advantages
+        advantages[row, mask[row]] = sample.advantage if of_tokens is None else of_tokens
     rows, columns = np.nonzero(mask)
 
     def per_token(values: list[float], dtype: type) -> Tensor:
@@ -128,7 +133,7 @@ def build_micro_batch(
         columns=torch.from_numpy(columns),
         targets=torch.from_numpy(targets[rows, columns]),
         generator_logprobs=torch.from_numpy(logprobs[rows, columns]),
-        advantages=per_token([s.advantage for s in samples], np.float32),
+        advantages=torch.from_numpy(advantages[rows, columns]),
         temperatures=per_token([temperatures[s.role] for s in samples], np.float32),
         roles=per_token([ROLE_NUMBERS[s.role] for s in samples], np.int64),
         staleness=per_token([s.staleness for s in samples], np.int64),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spade_async.transport.messages import TrainingBatch
 from spade_async.types import Role, TokenTrace
@@ -40,6 +41,11 @@ class TrainSample:
     trace: TokenTrace
     group: int | None = None
     """Number of its group within the batch; samples of a group share a baseline."""
+    worth: float | None = None
+    """Return of the episode, pay of the design; None when the batch does not say (a critic alone
+    needs it)."""
+    token_advantages: NDArray[np.float32] | None = None
+    """[trained tokens] of a critic; `advantage` is then their mean. None: all have `advantage`."""
 
 
 _TURN = "#"
@@ -89,9 +95,12 @@ def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, An
     lengths = [len(s.trace.token_ids) for s in samples]
     staleness = [s.staleness for s in samples]
     traces = [s.trace for s in samples]
+    worths = [s.worth for s in samples]
     return {
         "sample_ids": [s.sample_id for s in samples],
         "roles": [s.role.value for s in samples],
+        # All or none: a critic that lacks one says so by name.
+        "worths": [] if None in worths else worths,
         "groups": [NO_GROUP if s.group is None else s.group for s in samples],
         "staleness_min": min(staleness),
         "staleness_max": max(staleness),
@@ -141,6 +150,7 @@ def unpack(batch: TrainingBatch, *, needs_logprobs: bool = True) -> list[TrainSa
             staleness=int(batch.staleness[index]),
             trace=trace,
             group=None if group == NO_GROUP else group,
+            worth=batch.worths[index] if batch.worths else None,
         )
         check_sample(sample, index, needs_logprobs=needs_logprobs)
         samples.append(sample)
@@ -182,6 +192,8 @@ def check_sample(
         return
     if not np.isfinite(sample.advantage):
         raise NonFiniteSample(f"{where}: advantage is {sample.advantage}")
+    if sample.worth is not None and not np.isfinite(sample.worth):
+        raise NonFiniteSample(f"{where}: it is worth {sample.worth}")
     if bool(np.isnan(trace.generator_logprobs[trained]).all()):
         if needs_logprobs:
             raise MissingLogprobs(
@@ -201,7 +213,8 @@ def check_sample(
 
 def _check_lengths(batch: TrainingBatch, num_samples: int) -> None:
     where = f"batch {batch.branch}.{batch.step}"
-    for name in ("roles", "advantages", "staleness", *(["groups"] if batch.groups else [])):
+    optional = [name for name in ("groups", "worths") if getattr(batch, name)]
+    for name in ("roles", "advantages", "staleness", *optional):
         found = len(getattr(batch, name))
         if found != num_samples:
             raise ValueError(f"{where}: {name} has length {found} for {num_samples} samples")

@@ -62,6 +62,8 @@ def write_state(folder: Path, state: LearnerState, tokenizer_folder: Path) -> No
     state.model.save_pretrained(folder)
     _copy_tokenizer(tokenizer_folder, folder)
     save_file(_state_tensors(state), folder / STATE_TENSORS)
+    if state.critic is not None:
+        state.critic.save(folder)
     facts = {"schema": SCHEMA, "branch": state.version.branch, "step": state.version.step}
     (folder / STATE_FACTS).write_text(json.dumps(facts, indent=2) + "\n")
 
@@ -86,6 +88,8 @@ def load_checkpoint(folder: Path, config: LearnerConfig) -> LearnerState:
         state = LearnerState.create(folder, config, version)
         tensors = load_file(folder / STATE_TENSORS)
         _restore(state, tensors)
+    if state.critic is not None:
+        state.critic.load(folder)
     return state
 
 

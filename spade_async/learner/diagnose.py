@@ -77,7 +77,8 @@ def diagnose(
         Role.AGENT: config.agent.temperature,
         Role.DESIGNER: config.designer.temperature,
     }
-    for sample in samples:
+    judged = updater.judged(samples)
+    for sample in samples if judged is None else judged.samples:
         if updater.trains(sample):
             micro = build_micro_batch([sample], temperatures)
             found = _of_sample(state, updater, sample, micro, scale)

@@ -55,6 +55,7 @@ def set_aside(
             "sample_ids": batch.sample_ids,
             "roles": batch.roles,
             "groups": batch.groups,
+            "worths": batch.worths,
             "staleness_min": batch.staleness_min,
             "staleness_max": batch.staleness_max,
             "checkpoint": batch.checkpoint,

@@ -138,4 +138,5 @@ def _sample(ledger: LedgerReader, sample: BatchSample, group: int) -> TrainSampl
         staleness=sample.staleness,
         trace=trace,
         group=group,
+        worth=row.worth,
     )

@@ -60,6 +60,8 @@ def shares(
     state: LearnerState, updater: Updater, config: Config, samples: Sequence[TrainSample]
 ) -> Shares:
     """Compute the batch as a whole, then each sample by itself; no weight is changed."""
+    judged = updater.judged(samples)
+    samples = samples if judged is None else judged.samples
     loss = updater.accumulate(samples, TokenFigures())
     whole = {n: p.grad.clone() for n, p in state.parameters.items() if p.grad is not None}
     squared = float(sum((g.double() ** 2).sum() for g in whole.values()))

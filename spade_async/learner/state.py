@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from spade_async.config.schema import LearnerConfig
 from spade_async.errors import WeightsError, boundary
+from spade_async.learner.critic import Critic, hidden_width
 from spade_async.types import PolicyVersion
 
 
@@ -28,6 +29,8 @@ class LearnerState:
         self.version = version
         # Trained parameters by name; a tied weight appears once, under its first name.
         self.parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self.critic: Critic | None = None
+        """Value head, when the configuration has one; its own optimiser trains it."""
 
     @classmethod
     def create(cls, folder: Path, config: LearnerConfig, version: PolicyVersion) -> LearnerState:
@@ -37,7 +40,10 @@ class LearnerState:
             WeightsError: the folder is missing or cannot be loaded.
         """
         model = load_model(folder)
-        return cls(model, make_optimizer(model, config), version)
+        state = cls(model, make_optimizer(model, config), version)
+        if config.critic.enabled:
+            state.critic = Critic(hidden_width(model), config.critic)
+        return state
 
     def published_tensors(self) -> dict[str, Tensor]:
         """Weights that generators load, under all their names (a tied one has several).

@@ -31,6 +31,7 @@ from spade_async.grpo.correction.report import all_masked
 from spade_async.grpo.loss import kl_to_start
 from spade_async.grpo.plan import padded_tokens, plan_micro_batches
 from spade_async.grpo.samples import TrainSample, whole_ids
+from spade_async.learner.critic import Judged
 from spade_async.learner.learned_tokens import LearnedTokens
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
 from spade_async.learner.progress import UpdateCancelled
@@ -107,6 +108,9 @@ class Updater:
         """
         began = time.perf_counter()
         self._check_vocabulary(samples)
+        judged = self.judged(samples)
+        if judged is not None:
+            samples = judged.samples
         figures = TokenFigures(self._cap)
         lr = learning_rate(step, self._learner)
         loss = self.accumulate(samples, figures, should_stop)
@@ -114,25 +118,39 @@ class Updater:
         skipped = self._skipped(samples, figures)
         if reason is None and skipped is None:
             reason = self._passes(samples, lr, should_stop)
+        of_critic: dict[str, float] = {}
+        if judged is not None and self._state.critic is not None and reason is None:
+            of_critic = self._state.critic.learn(judged)
         self._state.optimizer.zero_grad(set_to_none=True)
         seconds = time.perf_counter() - began
         num_tokens = sum(s.trace.num_trained_tokens for s in samples)
-        metrics = figures.metrics() | {
-            "learner/loss": loss,
-            "learner/grad_norm": norm,
-            "learner/lr": lr,
-            "learner/tokens": float(num_tokens),
-            "learner/tokens_per_s": num_tokens / seconds,
-            "learner/samples": float(len(whole_ids(s.sample_id for s in samples))),
-            "learner/samples_zero_advantage": float(
-                len(whole_ids(s.sample_id for s in samples if s.advantage == 0.0))
-            ),
-            "learner/nonfinite": 0.0 if reason is None else 1.0,
-            "learner/skipped": 0.0 if skipped is None else 1.0,
-            "learner/update_s": seconds,
-        }
+        metrics = (
+            figures.metrics()
+            | of_critic
+            | {
+                "learner/loss": loss,
+                "learner/grad_norm": norm,
+                "learner/lr": lr,
+                "learner/tokens": float(num_tokens),
+                "learner/tokens_per_s": num_tokens / seconds,
+                "learner/samples": float(len(whole_ids(s.sample_id for s in samples))),
+                "learner/samples_zero_advantage": float(
+                    len(whole_ids(s.sample_id for s in samples if s.advantage == 0.0))
+                ),
+                "learner/nonfinite": 0.0 if reason is None else 1.0,
+                "learner/skipped": 0.0 if skipped is None else 1.0,
+                "learner/update_s": seconds,
+            }
+        )
         learned = LearnedTokens.of(samples, figures)
         return UpdateResult(reason is None, reason, skipped, finite_only(metrics), learned)
+
+    def judged(self, samples: Sequence[TrainSample]) -> Judged | None:
+        """What the value head makes of a step; None without one."""
+        critic = self._state.critic
+        if critic is None:
+            return None
+        return critic.judge(self._state.model, samples, self._learner.micro_batch_tokens)
 
     def trains(self, sample: TrainSample) -> bool:
         """Whether the sample moves the weights; others are not computed."""

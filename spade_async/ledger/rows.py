@@ -79,6 +79,11 @@ class SampleRow:
     unused_reason: str | None = None
     """Why a finished train sample will not be trained; set by `mark_unused` only."""
 
+    @property
+    def worth(self) -> float | None:
+        """What its advantage came from: the return of an episode, the pay of a design."""
+        return self.episode_return if self.role == "agent" else self.reward
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentRow:

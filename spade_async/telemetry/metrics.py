@@ -14,11 +14,13 @@ from spade_async.telemetry.life_metrics import LIFE_METRICS
 from spade_async.telemetry.metric import LEARNER_STEP, Metric
 from spade_async.telemetry.metric import per_step as _m
 from spade_async.telemetry.metrics_contract import CONTRACT
+from spade_async.telemetry.metrics_critic import CRITIC
 from spade_async.telemetry.metrics_regret import REGRET
 from spade_async.telemetry.metrics_reward import REWARD
 
 METRICS: dict[str, Metric] = {
     **REGRET,
+    **CRITIC,
     # Designer.
     **CONTRACT,
     "designer/reward_mean": _m(

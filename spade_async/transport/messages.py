@@ -223,6 +223,8 @@ class TrainingBatch(Message):
     versions: NDArray[np.int64]
     groups: list[int] = field(default_factory=list)
     """[N] number of the group of each sample within this batch, -1 when unknown; may be empty."""
+    worths: list[float] = field(default_factory=list)
+    """[N] return of an episode, pay of a design; empty when no critic asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
