@@ -21,6 +21,7 @@ from rich.text import Text
 
 from spade_async.commands.doctor_config import config_findings
 from spade_async.commands.finding import Finding
+from spade_async.engine.vllm.installed import CPU_INSTALL, look
 from spade_async.errors import SpadeError
 from spade_async.sandbox_policy import LEVELS
 from spade_async.weights.folder import check_shared_memory
@@ -36,9 +37,8 @@ threads = torch.get_num_threads()
 print(json.dumps({"version": torch.__version__, "threads": threads, "devices": devices}))
 """
 _VLLM_PROBE = """
-import importlib.metadata, importlib.util, json
-found = importlib.util.find_spec("vllm") is not None
-print(json.dumps({"version": importlib.metadata.version("vllm") if found else None}))
+import json, vllm
+print(json.dumps({"version": vllm.__version__}))
 """
 
 
@@ -189,12 +189,17 @@ def _torch() -> list[Finding]:
 
 
 def _vllm() -> list[Finding]:
+    found = look()
+    needed = 'needed for engine.kind="vllm" only (docs/vllm.md)'
+    if found.problem is not None:
+        detail, _, remedy = found.problem.partition(": ")
+        return [Finding("vLLM", False, False, detail, f"{remedy}; {needed}")]
     facts, problem = _probe(_VLLM_PROBE)
-    version = facts["version"] if facts else None
-    remedy = "not needed: the engine for it is not written yet"
-    if version is None:
-        return [Finding("vLLM", False, False, problem or "not installed", remedy)]
-    return [Finding("vLLM", True, False, str(version))]
+    if facts is None:
+        return [Finding("vLLM", False, False, f"it cannot be imported: {problem}", CPU_INSTALL)]
+    build = "build for CPUs" if found.is_cpu_build else "build for GPUs"
+    slow = ": the GPU here stays idle" if found.is_cpu_build and found.has_gpu else ""
+    return [Finding("vLLM", True, False, f"{facts['version']}, {build}{slow}")]
 
 
 def _shared_memory() -> list[Finding]:

@@ -25,6 +25,7 @@ from spade_async.config.run import RunConfig
 from spade_async.config.scripted import ScriptedConfig
 from spade_async.config.section import Section
 from spade_async.config.supervisor import SupervisorConfig
+from spade_async.config.vllm import VllmConfig, vllm_problem
 
 SCRIPTED_DOMAIN = "spade_async.engine.scripted_domain"
 """Domain of a run whose engine is scripted."""
@@ -86,7 +87,8 @@ class EngineConfig(Section):
     """Token generation."""
 
     kind: Literal["builtin", "vllm", "scripted"] = "builtin"
-    """"scripted" has no model: see the section [scripted]."""
+    """"builtin" is for small models on a CPU, "vllm" for real ones (docs/vllm.md). "scripted" has
+    no model: see the section [scripted]."""
     slots: int = Field(64, ge=1, le=4096)
     """Requests decoded together."""
     prefill_tokens: int = Field(4096, ge=16, le=1_048_576)
@@ -95,7 +97,9 @@ class EngineConfig(Section):
     """What happens to the KV of running requests at a weight swap. "keep" makes log-probabilities
     differ from a full pass under the stated version."""
     threads: int = Field(1, ge=1, le=256)
-    """Threads of torch in a generator."""
+    """Threads that the model computes with in a generator."""
+    vllm: VllmConfig = VllmConfig()
+    """Of engine.kind="vllm"; see docs/vllm.md."""
 
 
 class GeneratorConfig(Section):
@@ -284,6 +288,14 @@ class Config(Section):
         """Whether nothing is sampled from a model and nothing is trained."""
         return self.engine.kind == "scripted"
 
+    def _temperatures(self) -> dict[str, float]:
+        return {
+            "agent.temperature": self.agent.temperature,
+            "designer.temperature": self.designer.temperature,
+            "designer.verdict_temperature": self.designer.verdict_temperature,
+            "eval.temperature": self.eval.temperature,
+        }
+
     @model_validator(mode="after")
     def _cross_field(self) -> Self:
         pool = round(self.agent.groups_per_step * self.agent.pool_share)
@@ -316,7 +328,9 @@ class Config(Section):
                 'delete and send whatever this user can. Use "native" or "nsjail", or spell out '
                 "sandbox.allow_unsafe=true"
             )
-        problem = _scripted_problem(self)
+        problem = _scripted_problem(self) or vllm_problem(
+            self.engine.kind, self.engine.vllm, self.async_.in_flight, self._temperatures()
+        )
         if problem is not None:
             raise ValueError(problem)
         if self.regret.out_of_reach_at >= self.regret.mastered_at:

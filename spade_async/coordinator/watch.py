@@ -144,6 +144,10 @@ class Watch:
             tokens += beat.metrics.get("tokens", 0.0) - before.get("tokens", 0.0)
             active += beat.metrics.get("active", 0.0)
             decodes += beat.metrics.get("decode_steps", 0.0) - before.get("decode_steps", 0.0)
+            for key in ("engine_deaths", "failed_updates", "resubmitted_requests"):
+                if key in beat.metrics:
+                    tag = f"generator/{key}"
+                    found[tag] = found.get(tag, 0.0) + beat.metrics[key]
             self._at_step[name] = dict(beat.metrics)
             for key in ("jail_p50_s", "jail_p99_s"):
                 if key in beat.metrics:

@@ -1,6 +1,6 @@
 """What every engine does: token ids in, token ids out, each with log-probability and version.
 
-No torch here. Implementations: `builtin` (torch, small models), vLLM (later), `scripted` (tests).
+No torch here. Implementations: `builtin` (small models), `vllm` (real ones), `scripted` (tests).
 """
 
 from __future__ import annotations

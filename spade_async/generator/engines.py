@@ -12,7 +12,6 @@ from spade_async.engine.scripted_codec import ScriptedCodec
 from spade_async.engine.scripted_jail import ScriptedJail
 from spade_async.engine.scripted_paced import PacedEngine
 from spade_async.environment.jail_policy import sandbox_policy
-from spade_async.errors import ConfigError
 from spade_async.sandbox import Pool
 
 
@@ -56,19 +55,21 @@ async def make_engine(config: Config, folder: Path) -> Engine:
     """The engine of `engine.kind`, with the model's own weights until others are loaded.
 
     Raises:
-        ConfigError: this kind cannot run a training.
+        ConfigError: this kind cannot run here, or not this model.
     """
     kind = config.engine.kind
     finish = config.async_.in_flight == "finish"
     if kind == "scripted":
         return PacedEngine(config.scripted, slots=config.engine.slots, finish=finish)
-    if kind != "builtin":
-        raise ConfigError(
-            f'engine.kind={kind!r} cannot generate in a run yet: set engine.kind="builtin"'
-        )
+    engine: Engine
+    if kind == "vllm":
+        from spade_async.engine.vllm.engine import VllmEngine
+
+        engine = await VllmEngine.create(folder, config.engine, config.model.max_context_tokens)
+        return engine
     from spade_async.engine.builtin import BuiltinEngine
 
-    engine: Engine = await BuiltinEngine.create(
+    engine = await BuiltinEngine.create(
         model_folder=folder,
         config=config.engine,
         max_context_tokens=config.model.max_context_tokens,

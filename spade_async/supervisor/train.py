@@ -24,9 +24,10 @@ from spade_async.disk.room import is_full
 from spade_async.domain import load_domain
 from spade_async.engine.scripted_weights import write_model_folder
 from spade_async.engine.thinking_switch import check_thinking
+from spade_async.engine.vllm.installed import check_vllm
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.environment.pool_folder import read_pool
-from spade_async.errors import ConfigError, RunFolderError, SpadeError
+from spade_async.errors import RunFolderError, SpadeError
 from spade_async.grounding.corpus import check_corpus
 from spade_async.ledger.connection import network_type
 from spade_async.simulate.startup import bound_lines
@@ -106,11 +107,7 @@ def train(
     if resume and run_dir is None and config_path.is_dir():
         run_dir = config_path
     if config.engine.kind == "vllm":
-        # Known before the model is made, which takes minutes; a resume could not mend it either.
-        raise ConfigError(
-            f'engine.kind="{config.engine.kind}" cannot generate in a run yet: '
-            'set engine.kind="builtin"'
-        )
+        check_vllm()  # before the model is made, which takes minutes
     chosen_skills(config.designer.skills, domain_skills(load_domain(config.domain.hook)))
     sandbox_policy(config)  # profiles and what else only the jail can check
     if config.agent.pool:

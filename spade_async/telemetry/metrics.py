@@ -174,6 +174,11 @@ METRICS: dict[str, Metric] = {
     ),
     "generator/swap_pause_s": _m("s", "Longest pause of decoding at a weight swap."),
     "generator/active": _m("requests", "Requests being decoded, all generators."),
+    "generator/engine_deaths": _m("deaths", "Deaths of vLLM's processes that it came back from."),
+    "generator/failed_updates": _m("tries", "Weight updates that failed inside vLLM, tried again."),
+    "generator/resubmitted_requests": _m(
+        "requests", "Requests that went on in a new vLLM, from the tokens they had."
+    ),
     "rate/episodes_per_hour": _m("episodes/h", "Episodes committed to the ledger per hour."),
     "rate/designs_per_hour": _m("designs/h", "Designs committed to the ledger per hour."),
     # Jail.

@@ -1,0 +1,284 @@
+"""One life of vLLM's processes: start, requests, weight updates, death.
+
+Our process holds vLLM's front (`AsyncLLM`); the model lives in its child. The child's death is seen
+by its pidfd, whatever is being waited for. A dead core stays dead: `engine.py` makes another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from spade_async.engine.vllm.ipc_handle import device_copies
+from spade_async.engine.vllm.plugin import IPC_TRANSFER
+from spade_async.engine.vllm.sampling import ORDINARY, URGENT, sampling_params, scoring_params
+from spade_async.engine.vllm.staged import StagedWeights
+from spade_async.engine.vllm.stream import Stream, flat_logprobs, span_versions
+from spade_async.errors import GenerationError
+from spade_async.types import PolicyVersion
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class CoreDied(Exception):
+    """The processes of this life are gone; what was asked of them is not done."""
+
+
+class UpdateFailed(Exception):
+    """Every try of a weight update failed: the model holds no usable weights."""
+
+
+class Core:
+    """One `AsyncLLM`. Call everything from one event loop."""
+
+    def __init__(self, llm: Any, on_death: Callable[[Core], None], *, uses_ipc: bool) -> None:
+        self._llm = llm
+        self._uses_ipc = uses_ipc
+        self._on_death = on_death
+        self._stopped = False
+        self.failed_updates = 0
+        """Tries of a weight update that failed."""
+        self.died = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._pidfds = [os.pidfd_open(pid) for pid in self.pids]
+        for fd in self._pidfds:
+            self._loop.add_reader(fd, self._see_death)
+
+    @classmethod
+    async def start(
+        cls,
+        arguments: dict[str, Any],
+        environment: dict[str, str],
+        version: PolicyVersion,
+        on_death: Callable[[Core], None],
+    ) -> Core:
+        """Start the processes and load the model folder. Takes 10 to 60 s, mostly imports.
+
+        Args:
+            arguments: of `AsyncEngineArgs`.
+            environment: of the processes; it stays set in ours.
+            version: of the weights in the folder.
+            on_death: called once, when the processes die without `stop`.
+
+        Raises:
+            GenerationError: it does not start; vLLM's own lines are in the log.
+        """
+        os.environ.update(environment)
+        try:
+            llm = await asyncio.to_thread(_make, arguments)
+        except Exception as cause:
+            raise GenerationError(
+                f"vLLM does not start ({type(cause).__name__}: {cause}): its own lines in the log "
+                "say why"
+            ) from cause
+        backend = arguments["weight_transfer_config"]["backend"]
+        core = cls(llm, on_death, uses_ipc=backend == IPC_TRANSFER)
+        await core._ask(core._connect(version))
+        return core
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that hold the model."""
+        return [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
+
+    async def follow(self, stream: Stream) -> None:
+        """Have a request said to its end; what was said is kept in the stream.
+
+        Raises:
+            CoreDied: what was said until then is kept.
+        """
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if self.died.is_set():
+            raise CoreDied
+        queue = None
+        try:
+            queue = await self._llm.add_request(
+                f"{uuid.uuid4().hex}-{stream.lives}",
+                {"prompt_token_ids": stream.prompt + stream.tokens},
+                sampling_params(stream),
+                priority=URGENT if stream.sampling.urgent else ORDINARY,
+            )
+            # Gone already when it has ended meanwhile: then the output has everything.
+            stream.state = self._llm.output_processor.request_states.get(queue.request_id)
+            said = (queue.get_nowait() or await self._ask(queue.get())).outputs[0]
+        except asyncio.CancelledError:
+            stream.keep()
+            if queue is not None and not self.died.is_set():
+                with contextlib.suppress(EngineDeadError):
+                    await self._llm.abort(queue.request_id, internal=True)
+            raise
+        except Exception as cause:
+            stream.keep()
+            if isinstance(cause, CoreDied | EngineDeadError) or self._llm.errored:
+                raise CoreDied from cause
+            raise GenerationError(f"vLLM: {type(cause).__name__}: {cause}") from cause
+        finally:
+            stream.lives += 1
+            if queue is not None:
+                queue.close()
+        _keep_output(stream, said)
+        if said.finish_reason not in ("stop", "length"):
+            # "abort": its process was told to leave. What was said is true.
+            raise CoreDied
+
+    async def score(self, token_ids: list[int], *, whole_vocabulary: bool) -> Any:
+        """Log-probabilities of a prompt as vLLM's `FlatLogprobs`, at temperature 1.
+
+        Raises:
+            CoreDied: meanwhile.
+        """
+
+        async def work() -> Any:
+            queue = await self._llm.add_request(
+                uuid.uuid4().hex,
+                {"prompt_token_ids": token_ids},
+                scoring_params(whole_vocabulary=whole_vocabulary),
+                priority=URGENT,
+            )
+            try:
+                return (await queue.get()).prompt_logprobs
+            except asyncio.CancelledError:
+                await self._llm.abort(queue.request_id, internal=True)
+                raise
+
+        return await self._ask(work())
+
+    async def push(self, staged: StagedWeights, *, clear_cache: bool, tries: int) -> float:
+        """Swap a checked weight set in under the running requests.
+
+        Args:
+            staged: the weights; held until the next ones are in.
+            clear_cache: whether running requests are read again under the new weights.
+            tries: each begins anew with all weights; between them the engine stays paused.
+
+        Returns:
+            Seconds of the pause.
+
+        Raises:
+            UpdateFailed: it is paused for good and has to be stopped.
+            CoreDied: meanwhile.
+        """
+        info: Callable[[], dict[str, Any]] = staged.file_info
+        copies: list[Any] = []
+        if self._uses_ipc:
+            # Onto the GPU before the pause.
+            told, copies = await asyncio.to_thread(device_copies, staged)
+            info = partial(dict, told)
+        try:
+            return await self._ask(self._push(staged, info, clear_cache, tries))
+        finally:
+            copies.clear()
+
+    async def stop(self) -> None:
+        """End the processes at once; they hold nothing that must survive. Harmless when repeated.
+
+        Whoever still waits for them gets `CoreDied`.
+        """
+        self._stopped = True
+        self._close_pidfds()
+        self.died.set()
+        with contextlib.suppress(Exception):
+            await asyncio.to_thread(self._llm.shutdown, timeout=0)
+
+    async def _connect(self, version: PolicyVersion) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
+        await self._llm.update_weight_version(str(version.packed))
+
+    async def _push(
+        self,
+        staged: StagedWeights,
+        info: Callable[[], dict[str, Any]],
+        clear_cache: bool,
+        tries: int,
+    ) -> float:
+        began = time.monotonic()
+        await self._llm.pause_generation(mode="keep", clear_cache=clear_cache)
+        for attempt in range(1, tries + 1):
+            try:
+                await self._update(info(), str(staged.version.packed), clear_cache)
+                break
+            except Exception as cause:
+                if self.died.is_set() or self._llm.errored:
+                    raise
+                self.failed_updates += 1
+                logger.warning(
+                    "weights %s: update %d of %d failed: %s", staged.version, attempt, tries, cause
+                )
+                if attempt == tries:
+                    raise UpdateFailed(str(cause)) from cause
+        await self._llm.resume_generation()
+        return time.monotonic() - began
+
+    async def _update(self, info: dict[str, Any], version: str, clear_cache: bool) -> None:
+        """One whole try. Whatever an earlier one has left is overwritten."""
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        await self._llm.start_weight_update()
+        await self._llm.update_weights(WeightTransferUpdateRequest(update_info=info))
+        await self._llm.finish_weight_update(version)
+        if clear_cache and not await self._llm.reset_prefix_cache(reset_running_requests=True):
+            raise RuntimeError("vLLM did not empty its prefix cache")
+
+    async def _ask(self, work: Awaitable[T]) -> T:
+        """The answer, or `CoreDied`: vLLM leaves calls without an answer when it dies."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        task = asyncio.ensure_future(work)
+        death = asyncio.create_task(self.died.wait())
+        try:
+            await asyncio.wait([task, death], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise CoreDied
+            return task.result()
+        except EngineDeadError as cause:
+            raise CoreDied from cause
+        except Exception as cause:
+            if self._llm.errored and not isinstance(cause, CoreDied):
+                raise CoreDied from cause
+            raise
+        finally:
+            for other in (task, death):
+                other.cancel()
+            await asyncio.gather(task, death, return_exceptions=True)
+
+    def _see_death(self) -> None:
+        self._close_pidfds()
+        self.died.set()
+        if not self._stopped:
+            self._on_death(self)
+
+    def _close_pidfds(self) -> None:
+        for fd in self._pidfds:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+        self._pidfds = []
+
+
+def _make(arguments: dict[str, Any]) -> Any:
+    from vllm import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+
+
+def _keep_output(stream: Stream, said: Any) -> None:
+    """Take a finished output; it has what the state has, and the spans in their final form."""
+    stream.state = None
+    ids = list(said.token_ids)
+    logprobs = flat_logprobs(said.logprobs, ids) if ids else []
+    spans = [(span.version, span.start, span.end) for span in said.weight_versions or ()]
+    stream.versions += span_versions(spans, len(logprobs))
+    stream.tokens += ids[: len(logprobs)]
+    stream.logprobs += logprobs
