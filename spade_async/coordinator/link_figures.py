@@ -7,7 +7,7 @@ second old and end with a part that dies.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from spade_async.coordinator.dispatch import Dispatcher
 from spade_async.transport.hub import Hub
@@ -28,7 +28,7 @@ class LinkFigures:
         self._busy_s = 0.0
         self._taken_s = time.monotonic()
 
-    def metrics(self, beats: Iterable[Heartbeat]) -> dict[str, float]:
+    def metrics(self, beats: Collection[Heartbeat]) -> dict[str, float]:
         """By tag; shares are over the time since the last call."""
         ours = self._hub.counters.as_metrics()
         theirs = [beat.metrics for beat in beats]
@@ -37,6 +37,13 @@ class LinkFigures:
             f"link/{name}": ours[name] + sum(part.get(f"link_{name}", 0.0) for part in theirs)
             for name in _SUMS
         }
+        for end, figures, start in (
+            ("coordinator", ours, "refused/"),
+            *((beat.name, beat.metrics, "link_refused/") for beat in beats),
+        ):
+            for name, value in figures.items():
+                if name.startswith(start):
+                    found[f"link/refused/{end}/{name.removeprefix(start)}"] = value
         found["link/unacknowledged"] = sum(peer.unacknowledged for peer in peers) + sum(
             part.get("link_unacknowledged", 0.0) for part in theirs
         )

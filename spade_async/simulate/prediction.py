@@ -16,11 +16,15 @@ from spade_async.ledger import LedgerReader
 from spade_async.simulate.recorded import (
     MeasuredSteps,
     RecordedWorkload,
+    Span,
     measured_steps,
     recorded_workload,
 )
 from spade_async.simulate.two_roles import TwoRoles
 from spade_async.simulate.whatif import setting_of
+
+MOST_STEPS = 1000
+"""Steps that are replayed: the mean over more is no better, and each setting takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ def read_run(
 ) -> RecordedRun:
     """Read steps and work of a run, after the start at `since_unix_s` and before `until_unix_s`.
 
+    Of more than `MOST_STEPS` steps the first are taken: work is replayed from its beginning.
+
     Raises:
         ConfigError: not a run folder.
         LedgerError: no timings, or too few steps.
@@ -45,10 +51,20 @@ def read_run(
     with LedgerReader.open(RunFolder(run_dir).ledger) as ledger:
         span = (since_unix_s, until_unix_s)
         measured = measured_steps(ledger, span, config.async_.bounds[0])
+        if measured.num_steps > MOST_STEPS:
+            span = _first_steps(ledger, span, measured.warm_up + MOST_STEPS)
+            measured = measured_steps(ledger, span, config.async_.bounds[0])
         rule = early_rule(config)
         block = 0 if rule is None else rule.block
         workload = recorded_workload(ledger, span, *config.async_.bounds, block=block)
     return RecordedRun(config, measured, workload)
+
+
+def _first_steps(ledger: LedgerReader, span: Span, num_steps: int) -> Span:
+    """The part of a span in which so many steps were done."""
+    taken = (step.taken_unix_s for step in ledger.step_times() if step.trained_unix_s is not None)
+    inside = [at for at in taken if span[0] <= at < span[1]]
+    return span[0], inside[num_steps]
 
 
 def read_newest(run_dir: Path, starts_unix_s: Sequence[float]) -> tuple[RecordedRun, int]:

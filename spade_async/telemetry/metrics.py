@@ -224,6 +224,9 @@ METRICS: dict[str, Metric] = {
     "link/duplicates": _m("messages", "Messages received twice and dropped since the start."),
     "link/lost": _m("messages", "Messages given up without an acknowledgement; must be 0."),
     "link/refused": _m("messages", "Frames that were no message or not allowed, since the start."),
+    "link/refused/<end>/<reason>": _m(
+        "messages", "Of these, at this end and for this reason ([reasons](link.md)); absent at 0."
+    ),
     "link/failed_handshakes": _m("connections", "Connections refused for their keys or protocol."),
     "link/unreachable": _m("sendings", "Sendings that found no route or a full pipe; tried again."),
     "link/connections_ended": _m("connections", "Connections that ended, for whatever reason."),

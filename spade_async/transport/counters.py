@@ -69,9 +69,13 @@ class LinkCounters:
             self.resent += 1
 
     def as_metrics(self) -> dict[str, float]:
-        """Flat numbers, e.g. {"sent": 12.0, ..., "refused": 0.0} (all reasons together)."""
+        """Flat numbers, e.g. {"sent": 12.0, ..., "refused": 3.0, "refused/checksum": 3.0}.
+
+        "refused" is all reasons together; a reason that never came is absent.
+        """
         numbers = {name: float(getattr(self, name)) for name in _NUMBERS}
         numbers["refused"] = float(sum(self.refused.values()))
+        numbers |= {f"refused/{reason}": float(num) for reason, num in self.refused.items()}
         numbers["failed_handshakes"] = float(sum(self.failed_handshakes.values()))
         return numbers
 

@@ -67,6 +67,7 @@ def _remove_places(part: Part, supervisor: int) -> None:
         remove_endpoint(Path(part.endpoint.removeprefix("ipc://")).parent)
     with contextlib.suppress(Exception):
         folder = weights_folder(load_resolved(part.run_dir), part.run_dir)
-        # A next start may have it by now.
-        if weights_owner(folder) == supervisor:
+        # A next start may have it by now; not one without an owner, for that start waits until we
+        # are gone: it is what a removal left that another part wrote into.
+        if weights_owner(folder) in (supervisor, None):
             remove_weights_folder(folder)

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from pathlib import Path
 
 from spade_async.config.run_folder import RunFolder
@@ -24,6 +25,9 @@ logger = logging.getLogger(__name__)
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "spade-async-"
 _OWNER = "owner.json"
+_TRIES = 50
+_MAKING_S = 3600.0
+"""A folder without an owner that is older than this is not in the making: its removal was cut."""
 _REMEDY = 'set weights.location="run_folder"'
 
 
@@ -87,44 +91,62 @@ def check_shared_memory(needed_bytes: int = 32 << 20, root: Path = SHARED_MEMORY
 
 
 def remove_weights_folder(folder: Path) -> None:
-    """Remove a run's weight folder. Only folders this module names; a missing one is fine."""
+    """Remove a run's weight folder. Only folders this module names; a missing one is fine.
+
+    Somebody who is dying may still write into it: then it is not empty at the end, and removed
+    again.
+    """
     ours = folder.name == "weights" or (
         folder.parent == SHARED_MEMORY and folder.name.startswith(PREFIX)
     )
     if not ours:
         raise WeightsError(f"{folder} is not a weights folder: not removed")
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
 
 
 def weights_owner(folder: Path) -> int | None:
     """Pid of the supervisor that made the folder; None when there is no such folder."""
-    try:
-        return int(json.loads((folder / _OWNER).read_text())["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    owner = _owner(folder)
+    return None if owner is None else owner[0]
 
 
 def sweep_stale_folders(root: Path = SHARED_MEMORY) -> list[Path]:
     """Remove this user's folders in shared memory whose run is dead; gives what was removed.
 
     A run is dead when the process that made the folder is gone and nobody holds the lock of its run
-    folder. A folder without a readable owner is left alone: it may be in the making.
+    folder. A young folder without a readable owner is left alone: it may be in the making.
     """
     removed = []
     for folder in root.glob(f"{PREFIX}{os.getuid()}-*"):
         try:
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
-            owner = json.loads((folder / _OWNER).read_text())
-            pid, start, run_dir = int(owner["pid"]), owner["start"], Path(owner["run_dir"])
-        except (OSError, ValueError, KeyError, TypeError):
+            age_s = time.time() - folder.stat().st_mtime
+            owner = _owner(folder)
+        except OSError:
             continue
-        if _start(pid) == start or _locked(RunFolder(run_dir).lock):
+        if owner is None and age_s < _MAKING_S:
             continue
+        if owner is not None:
+            pid, start, run_dir = owner
+            if _start(pid) == start or _locked(RunFolder(run_dir).lock):
+                continue
         shutil.rmtree(folder, ignore_errors=True)
-        logger.info("removed %s, left behind by the dead run %s", folder, run_dir)
+        logger.info("removed %s, left behind by a dead run", folder)
         removed.append(folder)
     return removed
+
+
+def _owner(folder: Path) -> tuple[int, str | None, Path] | None:
+    """Pid and start time of who made a folder, and its run folder; None when nobody says so."""
+    try:
+        owner = json.loads((folder / _OWNER).read_text())
+        return int(owner["pid"]), owner["start"], Path(owner["run_dir"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _start(pid: int) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spade_async.supervisor.processes import pss_bytes
-from tests.support.whole_run import ROOT, START_LIMIT_S, whole_run
+from tests.support.whole_run import ROOT, START_LIMIT_S, WholeRun, whole_run
 
 FRAMES = int(os.environ.get("HOSTILE_FRAMES", "4000"))
 LIMIT_S = 90.0 + FRAMES / 200.0
@@ -64,12 +64,40 @@ def test_hostile_frames_at_every_process_of_a_run_are_counted_and_it_goes_on(
                 START_LIMIT_S,
                 f"all ends counted: {run.status().metrics.get('link/refused')}",
             )
+            # At the coordinator each is counted under its own reason.
+            expected = reasons(out)
+            assert sum(expected.values()) == FRAMES
+            assert len(expected) >= 8, expected
+            run.wait(
+                lambda: sum(at_coordinator(run).values()) >= FRAMES,
+                START_LIMIT_S,
+                "the coordinator counted all of them",
+            )
+            found = at_coordinator(run)
+            # What a killed part still had under way may be refused as of another life.
+            assert found.pop("other_incarnation") >= expected.pop("other_incarnation", 0)
+            found.pop("unknown_peer", None)
+            assert found == expected
             run.send(signal.SIGINT)
             assert run.end(START_LIMIT_S).code == 0
         finally:
             proxy.kill()
     report = run.report()
     assert (report["samples_lost"], report["samples_trained_twice"]) == (0, 0)
+
+
+def reasons(out: Path) -> dict[str, int]:
+    """Frames thrown at the coordinator by the reason they must be refused for."""
+    lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
+    told = [json.loads(line) for line in lines]
+    return dict(next(one["reasons"] for one in told if one["end"] == "coordinator"))
+
+
+def at_coordinator(run: WholeRun) -> dict[str, int]:
+    """What the coordinator refused so far, by reason."""
+    start = "link/refused/coordinator/"
+    metrics = run.status().metrics
+    return {n.removeprefix(start): int(v) for n, v in metrics.items() if n.startswith(start)}
 
 
 def thrown(out: Path) -> set[str]:

@@ -11,12 +11,14 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import zmq
 
 from benches.wire.messages import samples
 from benches.wire.mutations import Mutator, Parts
+from spade_async.config.schema import LinkConfig
 from spade_async.transport.codec import FrameError, decode
 from spade_async.transport.messages import Hello
 
@@ -39,6 +41,16 @@ def refused(frames: Iterator[Parts]) -> Iterator[Parts]:
             yield parts
 
 
+def reason_at_coordinator(parts: Parts) -> str:
+    """What a coordinator with its ordinary caps must count a stranger's frames as."""
+    try:
+        decode(parts, LinkConfig().max_message_bytes)
+    except FrameError as error:
+        return error.code
+    # Whole, and of another life than that of the part it takes the name of.
+    return "other_incarnation"
+
+
 def main() -> None:
     count, seed = int(sys.argv[1]), int(sys.argv[2])
     path = sys.stdin.readline().strip()
@@ -54,6 +66,7 @@ def main() -> None:
     stranger.setsockopt(zmq.ROUTING_ID, b"gen-0-f0f0")
     stranger.connect(f"ipc://{real}")
     attacks = {b"coordinator": iter(Mutator("f0f0", up, CAP, seed))}
+    reasons: Counter[str] = Counter()
     thrown, heard = {b"coordinator": 0}, {b"coordinator": GREETED}
     backs: dict[bytes, zmq.Socket[bytes]] = {}
     poller = zmq.Poller()
@@ -83,12 +96,15 @@ def main() -> None:
             for _ in range(min(BURST, count - thrown[name])):
                 parts = next(frames)
                 if name == b"coordinator":
+                    reasons[reason_at_coordinator(parts)] += 1
                     stranger.send_multipart(parts)
                 else:
                     front.send_multipart([name, *parts])
                 thrown[name] += 1
                 if thrown[name] == count:
                     told = {"end": name.decode(), "frames": count, "unix_s": time.time()}
+                    if name == b"coordinator":
+                        told["reasons"] = reasons
                     print(json.dumps(told), flush=True)
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,36 @@ def test_the_sweep_takes_dead_runs_only(shared: Path, tmp_path: Path) -> None:
         assert sweep_stale_folders(shared) == [dead]
     assert sorted(shared.iterdir()) == sorted([alive, restarting, in_the_making, foreign])
     assert sweep_stale_folders(shared) == [restarting]
+
+
+def test_a_folder_that_a_dying_part_still_writes_into_is_removed(shared: Path) -> None:
+    folder = shared / f"spade-async-{os.getuid()}-0"
+    ends = threading.Event()
+
+    def write() -> None:
+        for number in range(300):
+            with contextlib.suppress(OSError):
+                (folder / f"weights-{number}").write_bytes(b"x" * 100)
+            if number == 100:
+                ends.set()
+
+    folder.mkdir()
+    writer = threading.Thread(target=write)
+    writer.start()
+    ends.wait(30)
+    remove_weights_folder(folder)
+    writer.join()
+    assert not folder.exists()
+
+
+def test_what_a_cut_removal_left_without_an_owner_goes_in_the_end(shared: Path) -> None:
+    left = shared / f"spade-async-{os.getuid()}-0"
+    left.mkdir()
+    (left / "weights").write_bytes(b"x")
+    assert sweep_stale_folders(shared) == []  # it may be in the making
+    os.utime(left, (0, 0))
+    assert sweep_stale_folders(shared) == [left]
+    assert not left.exists()
 
 
 def test_a_reused_pid_does_not_keep_a_dead_run(shared: Path, tmp_path: Path) -> None:
