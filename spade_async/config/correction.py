@@ -7,7 +7,9 @@ says which parameters each one has, so that a wrong configuration fails before t
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pydantic import Field
 
@@ -93,12 +95,15 @@ def supported_kl(config: CorrectionConfig) -> float:
     return RULES[config.rule].supported_kl if config.max_kl is None else config.max_kl
 
 
-def correction_problem(config: CorrectionConfig, passes: int) -> str | None:
+def correction_problem(
+    config: CorrectionConfig, passes: int, clips: Mapping[str, float] = MappingProxyType({})
+) -> str | None:
     """What is wrong with the choice, in one sentence with the next move; None when nothing is.
 
     Args:
         config: section learner.correction.
         passes: learner.passes.
+        clips: learner.clip_low and learner.clip_high, those that are not at their defaults.
     """
     facts = RULES.get(config.rule)
     if facts is None:
@@ -112,6 +117,13 @@ def correction_problem(config: CorrectionConfig, passes: int) -> str | None:
                 f"learner.correction.{name}={getattr(config, name)} has no meaning for learner."
                 f'correction.rule="{config.rule}" (its parameters: {has}): remove it, or choose '
                 "another rule"
+            )
+    for name, value in clips.items():
+        if not facts.uses_clip:
+            return (
+                f"learner.{name}={value} has no meaning for learner.correction.rule="
+                f'"{config.rule}", which does not clip like PPO: remove it (its default '
+                "is 0.2), or choose another rule"
             )
     found = parameters(config)
     if "low" in found and found["low"] >= found["high"]:

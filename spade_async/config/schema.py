@@ -344,9 +344,15 @@ class Config(Section):
         )
         if problem is not None:
             raise ValueError(problem)
-        problem = correction_problem(
-            self.learner.correction, self.learner.passes
-        ) or critic_problem(learner.critic, learner.kind, learner.normalise_std)
+        usual = LearnerConfig()
+        clips = {
+            name: getattr(learner, name)
+            for name in ("clip_low", "clip_high")
+            if getattr(learner, name) != getattr(usual, name)
+        }
+        problem = correction_problem(learner.correction, learner.passes, clips) or critic_problem(
+            learner.critic, learner.kind, learner.normalise_std
+        )
         if problem is not None:
             raise ValueError(problem)
         return self

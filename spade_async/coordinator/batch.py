@@ -7,7 +7,8 @@ ledger *before* it is sent, and builds the message. After a crash the same plan 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 from spade_async.coordinator.compare import Comparison
 from spade_async.coordinator.core import Core
@@ -40,6 +41,9 @@ class Plan:
     group_ids: frozenset[str]
     replays: int | None = None
     """Ordinal of the undone batch that this one repeats."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Why finished samples of the groups are not in it, and how many each; in the ledger by name.
+    """
 
 
 class BatchLoop:
@@ -48,12 +52,14 @@ class BatchLoop:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._comparison = Comparison.of(core.config)
+        self._left_out = Counter[str]()
 
     def compose(self, take: Take) -> Plan:
         """Samples, advantages and ages of the groups that were taken, in a fixed order.
 
         Call inside a ledger transaction: samples that cannot be trained are marked.
         """
+        self._left_out.clear()
         designs = [found for g in take.designer for found in self._designs(g)]
         episodes = [found for g in take.agent for found in self._episodes(g)]
         rows = self._rows(Role.DESIGNER, designs)
@@ -63,7 +69,7 @@ class BatchLoop:
         for group_id in group_ids - {row.group_id for row in kept}:
             # Nothing of it can be trained: a resume must not take it again.
             self._core.ledger.set_group_state(group_id, "missing")
-        return Plan(kept, group_ids)
+        return Plan(kept, group_ids, left_out=dict(self._left_out))
 
     def _designs(self, group_id: str) -> list[tuple[str, Valued]]:
         group = self._core.design_groups[group_id]
@@ -106,6 +112,7 @@ class BatchLoop:
                 reason = "zero variance: all of its group are worth the same"
             if reason is not None or sample.oldest_ordinal is None or advantage is None:
                 core.ledger.mark_unused([sample_id], reason or "")
+                self._left_out[reason or ""] += 1
                 continue
             age = now - sample.oldest_ordinal
             rows.append(PlannedRow(sample_id, valued.group, role, advantage, age))
@@ -143,6 +150,7 @@ class BatchLoop:
             core.counters["samples_over_bound"] += 1
             core.counters["tokens_discarded_for_age"] += self._num_tokens(row.sample_id)
             core.ledger.mark_unused([row.sample_id], "ours: over its staleness bound")
+            self._left_out["ours: over its staleness bound"] += 1
         return kept
 
     def _num_tokens(self, sample_id: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,16 +144,23 @@ class Core:
         if told is not None:
             self.alert(told, kind="groups_missing")
 
-    def batch_came_to_nothing(self, group_ids: frozenset[str]) -> None:
-        """Groups were taken of which no sample can be trained: tell of it, end a run of nothing."""
+    def batch_came_to_nothing(self, group_ids: frozenset[str], left_out: Mapping[str, int]) -> None:
+        """Groups were taken of which no sample can be trained: tell of it, end a run of nothing.
+
+        Args:
+            group_ids: the groups.
+            left_out: why, and how many samples each; none: all were cut.
+        """
         self.counters["batches_empty"] += 1
+        why = ", ".join(f"{count} x {reason}" for reason, count in left_out.items())
+        why = why or "all were cut"
         self.alert(
-            f"step {self.step + 1}: no sample of its {len(group_ids)} groups can be trained, all "
-            "were cut or have no tokens",
+            f"step {self.step + 1}: no sample of its {len(group_ids)} groups can be trained ({why})"
+            "; the step waits for other groups",
             kind="empty_batch",
         )
         try:
-            self.fruitless.batch_was_empty(group_ids)
+            self.fruitless.batch_was_empty(group_ids, why)
         except ProcessFailure as fault:
             self.fatal = self.fatal or str(fault)
 

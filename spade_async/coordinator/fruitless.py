@@ -52,8 +52,8 @@ class Fruitless:
         """A group of that role can be trained."""
         self._in_a_row[role] = self._since_step[role] = 0
 
-    def batch_was_empty(self, group_ids: Collection[str]) -> None:
-        """Groups were taken of which not one sample holds a token to train.
+    def batch_was_empty(self, group_ids: Collection[str], why: str) -> None:
+        """Groups were taken of which not one sample can be trained, for these reasons.
 
         Raises:
             ProcessFailure: so many in a row that it will not get better.
@@ -61,9 +61,9 @@ class Fruitless:
         self._empty_batches += 1
         if self._empty_batches >= EMPTY_BATCHES:
             raise ProcessFailure(
-                f"the groups in {self._empty_batches} batches in a row had no sampled token to "
-                f"train, the last of {min(group_ids, default='none')}: look at the episodes of "
-                "that group, then --resume"
+                f"no sample of {self._empty_batches} batches in a row could be trained; of the "
+                f"last, with group {min(group_ids, default='none')}: {why}; mend that, then "
+                "--resume, or a new run where a setting has to change"
             )
 
     def step_made(self) -> None:

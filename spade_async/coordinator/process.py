@@ -354,7 +354,7 @@ class Coordinator:
         plan = self._batches.compose(take)
         if plan.rows:
             return plan
-        self.core.batch_came_to_nothing(plan.group_ids)
+        self.core.batch_came_to_nothing(plan.group_ids, plan.left_out)
         self.core.schedule.step_cancelled()
         self._steps.forget(plan.group_ids)
         return None

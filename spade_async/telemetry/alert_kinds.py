@@ -87,9 +87,11 @@ KINDS: dict[str, AlertKind] = {
         "learner.correction.rule",
     ),
     "empty_batch": AlertKind(
-        "Every sample of the groups that were due was cut or had no tokens: the step waits for "
-        "other groups.",
-        "raise async.straggler_s when it happens often",
+        "No sample of the groups that were due can be trained (cut, without tokens, alone, all "
+        "worth the same): the step waits for other groups. Reasons are in the alert, and in the "
+        "ledger for each sample.",
+        'raise async.straggler_s when samples were cut; learner.zero_variance="keep" trains equal '
+        "ones",
     ),
     "part_died": AlertKind(
         "A generator or the learner died; it is started again while the run goes on.",

@@ -70,3 +70,14 @@ def test_the_shown_configuration_can_be_fed_back(file: Path, tmp_path: Path) -> 
     shown = tmp_path / "shown.toml"
     shown.write_text(as_toml(as_dict(config)))
     assert resolve(shown) == config
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_clip_is_refused_by_the_rules_that_have_none(file: Path, name: str) -> None:
+    sets = [f"learner.correction.rule={name}", f"learner.passes={RULES[name].min_passes}"]
+    for clip in ("clip_low", "clip_high"):
+        if RULES[name].uses_clip:
+            resolve(file, [*sets, f"learner.{clip}=0.3"])
+            continue
+        with pytest.raises(ConfigError, match=rf'learner\.{clip}=0\.3 has no meaning.*"{name}"'):
+            resolve(file, [*sets, f"learner.{clip}=0.3"])

@@ -117,6 +117,25 @@ def test_a_batch_that_comes_twice_is_trained_once(tmp_path: Path, model_folder: 
     assert learner.state.version == PolicyVersion(0, 1)
 
 
+def test_an_empty_batch_is_a_step_that_changes_nothing(tmp_path: Path, model_folder: Path) -> None:
+    learner = make_learner(tmp_path, model_folder)
+    learner.start()
+    assert learner.train(batch(1)).applied
+    before = {n: p.detach().clone() for n, p in learner.state.parameters.items()}
+    full = batch(2)
+    arrays = ("advantages", "staleness", "token_ids", "loss_mask", "generator_logprobs", "versions")
+    nothing = {name: getattr(full, name)[:0] for name in arrays}
+    lists: dict[str, list[object]] = {"sample_ids": [], "roles": [], "groups": [], "worths": []}
+    empty = dataclasses.replace(full, offsets=full.offsets[:1], **nothing, **lists)
+    report = learner.train(empty)
+    assert report.applied
+    assert report.sample_ids == []
+    assert report.metrics["learner/skipped"] == 1.0
+    for name, value in before.items():
+        assert torch.equal(value, learner.state.parameters[name].detach()), name
+    assert learner.train(batch(3)).applied
+
+
 @pytest.mark.parametrize(("branch", "step"), [(0, 3), (1, 2), (0, 0)])
 def test_a_batch_out_of_order_is_refused(
     tmp_path: Path, model_folder: Path, branch: int, step: int
