@@ -7,6 +7,8 @@ is of the version it states. The same items and sampling seeds each time.
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from spade_async.coordinator.core import Core
@@ -49,6 +51,23 @@ class EvalResult:
     missing: int
     scores: tuple[Scored, ...] = ()
     """Every scored instance by itself."""
+
+
+def success(returns: Sequence[float], num_missing: int) -> tuple[float | None, float]:
+    """Mean over the episodes that came (None without one), and over all that were expected.
+
+    In the second what is missing counts as a failure, whoever's fault it is: no system looks better
+    for the episodes that it lost. Source: SPADE's `pass_at_1_clean` and `pass_at_1`.
+
+    Args:
+        returns: of the episodes that came.
+        num_missing: of those that were expected beside them; at least one in all.
+    """
+    expected = len(returns) + num_missing
+    if not expected:
+        raise ValueError("no episode was expected: there is no success to state")
+    total = math.fsum(returns)
+    return (total / len(returns) if returns else None), total / expected
 
 
 class Evaluation:
@@ -149,10 +168,14 @@ class Evaluation:
             error = (squares / (n - 1) / n) ** 0.5 if n > 1 else None
             levels[level] = (n, mean, error)
         if run.missing:
-            played = run.missing + sum(len(returns) for returns in run.returns.values())
+            came = [value for returns in run.returns.values() for value in returns]
+            clean, strict = success(came, run.missing)
+            told = "" if clean is None else (
+                f": success {clean:.3f} over those that came, {strict:.3f} if the others had failed"
+            )  # fmt: skip
             self._core.alert(
-                f"evaluation of version {run.version}: {run.missing} of {played} episodes are "
-                "missing",
+                f"evaluation of version {run.version}: {run.missing} of {run.missing + len(came)} "
+                f"episodes are missing{told}",
                 kind="evaluation_missing",
             )
         return EvalResult(run.version, run.step, levels, run.missing, tuple(run.scores))
