@@ -18,6 +18,7 @@ from spade_async.config.schema import Config
 from spade_async.disk.manifest import damage
 from spade_async.errors import LedgerUnusable, RunFolderError
 from spade_async.ledger import LedgerReader
+from spade_async.supervisor.resources import resources_path
 
 MIN_FREE_BYTES = 200 << 20
 """Least free space a run starts with: ledger, event files and logs."""
@@ -59,6 +60,8 @@ def take(root: Path, config: Config, *, resume: bool) -> LockedFolder:
         _lock(lock_fd, root)
         _check_contents(folder, config, resume=resume)
         _check_space(root)
+        if not resume:
+            _forget_start(folder)
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
         folder.logs.mkdir(exist_ok=True)
@@ -136,7 +139,7 @@ def _check_contents(folder: RunFolder, config: Config, *, resume: bool) -> None:
     # A folder with nothing but our lock and logs never got as far as a configuration.
     contents = {entry.name for entry in folder.root.iterdir()} - {folder.lock.name}
     if not resume:
-        if contents:
+        if contents and not _never_began(folder, contents):
             raise RunFolderError(
                 f"run folder {folder.root} exists and is not empty: add --resume to go on with it "
                 "or choose another --run-dir"
@@ -166,6 +169,21 @@ def _check_contents(folder: RunFolder, config: Config, *, resume: bool) -> None:
             f"run folder {folder.root} belongs to another configuration ({shown}{more}): give "
             f"these keys their old values (all are in {folder.config}) or choose another --run-dir"
         )
+
+
+def _never_began(folder: RunFolder, contents: set[str]) -> bool:
+    """Whether a start was refused before it had a ledger: there is nothing in it to go on with."""
+    written = {folder.config.name, folder.logs.name, *(path.name for path in _of_start(folder))}
+    return folder.config.exists() and contents <= written
+
+
+def _forget_start(folder: RunFolder) -> None:
+    for path in _of_start(folder):
+        path.unlink(missing_ok=True)
+
+
+def _of_start(folder: RunFolder) -> list[Path]:
+    return [folder.info, folder.status, resources_path(folder)]
 
 
 def newest_weights(folder: RunFolder) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spade_async.config.load import load_resolved
 from spade_async.config.run import RunConfig
 from spade_async.config.schema import Config, TrainConfig
 from spade_async.errors import RunFolderError
@@ -32,9 +33,26 @@ def test_folder_in_use_is_refused_with_the_pid(tmp_path: Path) -> None:
 
 def test_non_empty_folder_needs_resume(tmp_path: Path) -> None:
     take(tmp_path / "run", Config(), resume=False).close()
+    (tmp_path / "run" / "ledger.sqlite").touch()
     with pytest.raises(RunFolderError, match="add --resume"):
         take(tmp_path / "run", Config(), resume=False)
-    take(tmp_path / "run", Config(), resume=True).close()
+
+
+@pytest.mark.parametrize("other", ["notes.txt", "checkpoints", "ledger.sqlite", "alerts.jsonl"])
+def test_a_start_that_never_began_stands_in_nobodys_way(tmp_path: Path, other: str) -> None:
+    root = tmp_path / "run"
+    folder = take(root, Config(), resume=False)
+    for path in (folder.folder.info, folder.folder.status, root / "resources.json"):
+        path.write_text('{"of": "a start that was refused"}')
+    folder.close()
+    mended = Config(train=TrainConfig(steps=7))
+    take(root, mended, resume=False).close()
+    assert {path.name for path in root.iterdir()} == {"config.json", "lock", "logs"}
+    assert load_resolved(root) == mended
+    (root / other).mkdir()
+    with pytest.raises(RunFolderError, match="exists and is not empty"):
+        take(root, Config(), resume=False)
+    assert load_resolved(root) == mended
 
 
 def test_nothing_to_resume_says_so(tmp_path: Path) -> None:
