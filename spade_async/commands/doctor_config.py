@@ -11,9 +11,15 @@ from pathlib import Path
 from spade_async.commands.finding import Finding
 from spade_async.config.load import resolve
 from spade_async.config.schema import Config
+from spade_async.config.size import in_units
 from spade_async.errors import SpadeError
 from spade_async.grounding.corpus import check_corpus
 from spade_async.simulate.startup import bound_lines
+from spade_async.supervisor.model import is_folder
+from spade_async.supervisor.model_folder import check_model_folder, weight_files
+from spade_async.supervisor.model_numbers import check_numbers
+from spade_async.supervisor.train import published_bytes
+from spade_async.weights.folder import check_shared_memory
 
 
 def config_findings(path: Path | None) -> list[Finding]:
@@ -31,10 +37,31 @@ def config_findings(path: Path | None) -> list[Finding]:
         found.append(Finding("corpus", False, True, str(fault), "give another grounding.corpus"))
     else:
         found.append(Finding("corpus", True, True, f"{_named(config)}: holds documents"))
+    found += _model(config)
     for line in bound_lines(config):
         about, _, text = line.partition(": ")
         is_free = "will throttle" not in text
         found.append(Finding(about, is_free, False, text))
+    return found
+
+
+def _model(config: Config) -> list[Finding]:
+    """The model folder, when one is named, and the room for its weights."""
+    if config.is_scripted or not is_folder(config.model.path):
+        return []
+    path = Path(config.model.path)
+    try:
+        check_model_folder(path, config.model.max_context_tokens)
+        check_numbers(path)
+    except SpadeError as fault:
+        return [Finding("model", False, True, str(fault))]
+    size = sum(file.stat().st_size for file in weight_files(path))
+    found = [Finding("model", True, True, f"{path}: whole, {in_units(size)}")]
+    if config.weights.location == "shared_memory":
+        try:
+            check_shared_memory(published_bytes(config, size))
+        except SpadeError as fault:
+            found.append(Finding("room for weights", False, True, str(fault)))
     return found
 
 

@@ -22,9 +22,6 @@ from spade_async.supervisor.signals import Interrupts
 _TICK_S = 0.5
 CLEAN_UP_S = 4.0
 """Time for the maker to remove what it has begun, when the user asks to stop."""
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
-_MAX_HEADER_BYTES = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,57 +36,6 @@ class ModelProgress:
 def is_folder(path: str) -> bool:
     """Whether `model.path` names a folder rather than a model of the domain."""
     return os.sep in path or Path(path).is_dir()
-
-
-def check_model_folder(path: Path) -> None:
-    """See that a Hugging Face model folder is complete, without importing anything heavy.
-
-    Raises:
-        ConfigError: no folder, no readable config.json, no tokenizer, no weights, or weights whose
-            size is not what their header says.
-    """
-    where = f"model.path={str(path)!r}"
-    if not path.is_dir():
-        raise ConfigError(
-            f'{where}: no such folder; give a Hugging Face model folder or "nano" to make one'
-        )
-    try:
-        config = json.loads((path / "config.json").read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{where}: it has no config.json, so it is no model folder") from None
-    except (OSError, ValueError) as cause:
-        raise ConfigError(f"{where}: config.json cannot be read ({cause}); copy it again") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"{where}: config.json is damaged; copy the model again")
-    if not any((path / name).is_file() for name in _TOKENIZER):
-        raise ConfigError(f"{where}: it has no tokenizer ({', '.join(_TOKENIZER)})")
-    weights = [file for pattern in _WEIGHTS for file in sorted(path.glob(pattern))]
-    if not weights:
-        raise ConfigError(f"{where}: it has no weights ({' or '.join(_WEIGHTS)})")
-    for file in weights:
-        problem = _damage(file)
-        if problem is not None:
-            raise ConfigError(f"{where}: {file.name} is damaged ({problem}); copy it again")
-
-
-def _damage(file: Path) -> str | None:
-    """What is wrong with a weight file, or None."""
-    size = file.stat().st_size
-    if size == 0:
-        return "it is empty"
-    if file.suffix != ".safetensors":
-        return None
-    with file.open("rb") as source:
-        header_bytes = int.from_bytes(source.read(8), "little")
-        if not 2 <= header_bytes <= min(size - 8, _MAX_HEADER_BYTES):
-            return "its header does not fit"
-        try:
-            header: dict[str, Any] = json.loads(source.read(header_bytes))
-            ends = [t["data_offsets"][1] for n, t in header.items() if n != "__metadata__"]
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-            return "its header cannot be read"
-    wanted = 8 + header_bytes + max(ends, default=0)
-    return None if wanted == size else f"it holds {size} bytes, its header says {wanted}"
 
 
 def make_model(

@@ -35,7 +35,9 @@ from spade_async.supervisor import folder as run_folders
 from spade_async.supervisor.display import Display
 from spade_async.supervisor.finished import is_finished
 from spade_async.supervisor.info import identity, new_info, wait_for_old_parts
-from spade_async.supervisor.model import ModelProgress, check_model_folder, is_folder, make_model
+from spade_async.supervisor.model import ModelProgress, is_folder, make_model
+from spade_async.supervisor.model_folder import check_model_folder
+from spade_async.supervisor.model_numbers import check_numbers
 from spade_async.supervisor.parts import Lifeline, Part, PartCommand, kill_all, run_commands, spawn
 from spade_async.supervisor.processes import become_subreaper, sweep
 from spade_async.supervisor.resources import ResourceMeter
@@ -122,7 +124,8 @@ def train(
         )
     root = (run_dir or _default_folder(config)).absolute()
     if is_folder(config.model.path) and not config.is_scripted:
-        check_model_folder(Path(config.model.path))
+        check_model_folder(Path(config.model.path), config.model.max_context_tokens)
+        check_numbers(Path(config.model.path))
     check_thinking(config, Path(config.model.path) if is_folder(config.model.path) else None)
     locked = run_folders.take(root, config, resume=resume)
     try:
@@ -315,7 +318,12 @@ def _check_room(config: Config, root: Path, model_folder: Path) -> None:
             f"of this model need {needed >> 20} MiB; lower checkpoint.keep or free some space"
         )
     if config.weights.location == "shared_memory":
-        check_shared_memory((config.weights.keep + 1) * 2 * model_bytes)
+        check_shared_memory(published_bytes(config, model_bytes))
+
+
+def published_bytes(config: Config, model_bytes: int) -> int:
+    """What the published weights take: in fp32, of a model that may be stored in half of that."""
+    return (config.weights.keep + 1) * 2 * model_bytes
 
 
 def _clean_up(config: Config, folder: RunFolder, info: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from spade_async.errors import ConfigError
-from spade_async.supervisor.model import check_model_folder, is_folder
+from spade_async.supervisor.model import is_folder
+from spade_async.supervisor.model_folder import check_model_folder
 
 
 @pytest.fixture
