@@ -19,6 +19,7 @@ from spade_async.config.critic import CriticConfig, critic_problem
 from spade_async.config.designer import DesignerConfig
 from spade_async.config.grounding import GroundingConfig
 from spade_async.config.guards import GuardsConfig
+from spade_async.config.held_model import HeldModel, held_problem
 from spade_async.config.regret import RegretConfig
 from spade_async.config.reward import Baseline, baseline_clash, reward_problem
 from spade_async.config.run import RunConfig
@@ -42,7 +43,8 @@ class ModelConfig(Section):
     """The policy that plays both roles."""
 
     path: str = "nano"
-    """A Hugging Face model folder, or "nano": the CPU model made by its warm start."""
+    """A Hugging Face model folder, a hub's "owner/name" or "owner/name@revision", or "nano": a CPU
+    model made by its warm start."""
     max_context_tokens: int = Field(384, ge=16, le=1_048_576)
     """Longest sequence (prompt and everything after it) that is sampled or trained."""
     warm_start_seed: int = Field(1, ge=0)
@@ -146,7 +148,7 @@ class SandboxConfig(Section):
     """Seconds after which a template is replaced by a fresh one; 0 is never."""
 
 
-class LearnerConfig(Section):
+class LearnerConfig(HeldModel):
     """The GRPO update."""
 
     kind: Literal["torch", "scripted"] = "torch"
@@ -350,8 +352,10 @@ class Config(Section):
             for name in ("clip_low", "clip_high")
             if getattr(learner, name) != getattr(usual, name)
         }
-        problem = correction_problem(learner.correction, learner.passes, clips) or critic_problem(
-            learner.critic, learner.kind, learner.normalise_std
+        problem = (
+            correction_problem(learner.correction, learner.passes, clips)
+            or critic_problem(learner.critic, learner.kind, learner.normalise_std)
+            or held_problem(learner, learner.critic.enabled)
         )
         if problem is not None:
             raise ValueError(problem)

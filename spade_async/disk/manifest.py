@@ -13,8 +13,8 @@ SCHEMA = 1
 def write_manifest(folder: Path) -> None:
     """Note what is in a folder now. Reads every file: about 1 s per GB."""
     files = {
-        path.name: {"bytes": path.stat().st_size, "blake2b": _digest(path)}
-        for path in sorted(folder.iterdir())
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "blake2b": _digest(path)}
+        for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
     text = json.dumps({"schema": SCHEMA, "files": files}, indent=2) + "\n"

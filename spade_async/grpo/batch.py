@@ -8,7 +8,7 @@ denominator is of the whole step (see `loss.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -49,6 +49,16 @@ class MicroBatch:
     """[N]"""
     group_log_means: Tensor | None = None
     """[R] for GEPO: see `correction.gepo.group_log_means`."""
+    experts: Tensor | None = None
+    """[R, L, routers, k] experts that the engine chose for each input token; -1 where it did not
+    say. None: it said nothing."""
+
+    def to(self, device: torch.device) -> MicroBatch:
+        """The same on another device; itself when it is there already."""
+        if self.token_ids_RL.device == device:
+            return self
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{n: t.to(device) for n, t in tensors.items() if t is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,4 +148,18 @@ def build_micro_batch(
         roles=per_token([ROLE_NUMBERS[s.role] for s in samples], np.int64),
         staleness=per_token([s.staleness for s in samples], np.int64),
         group_log_means=group_log_means,
+        experts=_experts(samples, shape),
     )
+
+
+def _experts(samples: Sequence[TrainSample], shape: tuple[int, int]) -> Tensor | None:
+    """[R, L, routers, k] of the samples that say which experts chose their tokens."""
+    given = [s.experts for s in samples if s.experts is not None]
+    if not given:
+        return None
+    found = np.full((*shape, *given[0].shape[1:]), -1, dtype=np.int64)
+    for row, sample in enumerate(samples):
+        if sample.experts is not None:
+            length = min(num_input_tokens(sample), len(sample.experts))
+            found[row, :length] = sample.experts[:length]
+    return torch.from_numpy(found)

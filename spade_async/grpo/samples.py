@@ -46,6 +46,9 @@ class TrainSample:
     needs it)."""
     token_advantages: NDArray[np.float32] | None = None
     """[trained tokens] of a critic; `advantage` is then their mean. None: all have `advantage`."""
+    experts: NDArray[np.int64] | None = None
+    """[tokens, routers, k] experts that the engine chose for each token it read; -1 where it did
+    not say. None for a model without experts, or an engine that says nothing."""
 
 
 _TURN = "#"

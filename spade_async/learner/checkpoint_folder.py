@@ -38,6 +38,11 @@ def checkpoint_version(name: str) -> PolicyVersion | None:
     return PolicyVersion(int(found[1]), int(found[2])) if found else None
 
 
+def hidden_folder(root: Path, name: str) -> Path:
+    """Where the files of a checkpoint are until it is committed."""
+    return root / f".new-{name}"
+
+
 @contextmanager
 def committing(root: Path, name: str) -> Iterator[Path]:
     """Give the hidden folder to write into; at the end of the block it is durable as `name`.
@@ -45,13 +50,13 @@ def committing(root: Path, name: str) -> Iterator[Path]:
     When the block raises, nothing of that name was made or changed.
     """
     root.mkdir(parents=True, exist_ok=True)
-    temporary = root / f".new-{name}"
+    temporary = hidden_folder(root, name)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         yield temporary
         write_manifest(temporary)
-        for path in temporary.iterdir():
+        for path in temporary.rglob("*"):
             _sync(path)
         _sync(temporary)
     except BaseException:

@@ -23,9 +23,10 @@ from spade_async.grpo.samples import NonFiniteSample, unpack, whole_ids
 from spade_async.learner.attest import attestation
 from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint, write_state
 from spade_async.learner.checkpoint_folder import Retention, checkpoint_name, sweep
-from spade_async.learner.quarantine import keep_state, set_aside
+from spade_async.learner.quarantine import keep_state, set_aside, state_folder
+from spade_async.learner.ranks import ranks
 from spade_async.learner.resume_point import ResumePoint
-from spade_async.learner.state import LearnerState, load_model
+from spade_async.learner.state import LearnerState, load_start_model
 from spade_async.learner.update import Updater, UpdateResult
 from spade_async.seeds import derive
 from spade_async.transport.messages import StepReport, TrainingBatch, WeightsPublished
@@ -54,11 +55,12 @@ class Learner:
         self._needs_logprobs = RULES[config.learner.correction.rule].uses_generator
         self._same_state: Path | None = None
         """Folder that holds the present state, since the last update that was not applied."""
-        sweep(self._folder.checkpoints)
+        if ranks().is_leader:
+            sweep(self._folder.checkpoints)
         torch.manual_seed(derive(config.run.seed, "learner"))
         self.state = self._load()
-        start_model = load_model(point.model_folder) if config.learner.kl_to_start > 0 else None
-        self._updater = Updater(self.state, config, start_model)
+        self._ranks = self.state.ranks
+        self._updater = Updater(self.state, config, load_start_model(config, point.model_folder))
         protected = {*point.keep_checkpoints, *([point.checkpoint] if point.checkpoint else [])}
         self._retention = Retention(self._folder.checkpoints, config.checkpoint.keep, protected)
 
@@ -69,12 +71,12 @@ class Learner:
 
     def start(self) -> WeightsPublished:
         """Publish the loaded weights under the resume version: the sign that training can begin."""
-        published = self._publish()
+        published, attested = self._publish()
         return WeightsPublished(
             version=self.state.version.packed,
             location=published.location,
             digest=published.digest,
-            attestation=self._attestation(),
+            attestation=attested,
         )
 
     def train(
@@ -121,7 +123,7 @@ class Learner:
             checkpoint_began = time.perf_counter()
             checkpoint = self.save()
             metrics["learner/checkpoint_s"] = time.perf_counter() - checkpoint_began
-        published = self._publish()
+        published, attested = self._publish()
         metrics["learner/publish_s"] = published.seconds
         self._last_report = StepReport(
             branch=batch.branch,
@@ -133,7 +135,7 @@ class Learner:
             quarantine=quarantine,
             location=published.location,
             digest=published.digest,
-            attestation=self._attestation(),
+            attestation=attested,
             publish_s=published.seconds,
             busy_s=time.perf_counter() - began,
             wait_s=wait_s,
@@ -156,25 +158,41 @@ class Learner:
             WeightsError: it cannot be written.
         """
         name = self.room.write(f"checkpoint {self.state.version}", self._save)
-        self._retention.added(name)
+        if self._ranks.is_leader:
+            self._retention.added(name)
         return name
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
     def _save(self) -> str:
         return save_checkpoint(self._folder.checkpoints, self.state, self._point.model_folder)
 
-    def _publish(self) -> Published:
-        version, tensors = self.state.version, self.state.published_tensors()
-        return self.room.write(f"weights {version}", lambda: self._store.publish(version, tensors))
+    def _publish(self) -> tuple[Published, dict[str, Any]]:
+        """The weights written for the generators, and what they must show where they are loaded.
 
-    def _attestation(self) -> dict[str, Any]:
+        Ranks but the first give what nobody reads.
+        """
+        version, kind = self.state.version, self._config.engine.kind
+        tensors = self.state.published_tensors(file_names=kind == "vllm", widened=kind == "builtin")
+        published = Published("", "", 0.0)
+        if self._ranks.is_leader:
+            published = self.room.write(
+                f"weights {version}", lambda: self._store.publish(version, tensors)
+            )
         if not self._config.weights.attest:
-            return {}
-        return attestation(self.state, self._config.run.seed).as_message()
+            return published, {}
+        # The built-in engine computes in float32.
+        same_passes = self._config.learner.dtype == "float32" or kind == "vllm"
+        found = attestation(self.state, tensors, self._config.run.seed, with_probe=same_passes)
+        return published, found.as_message()
 
     def _set_aside(self, batch: TrainingBatch, reason: str, metrics: dict[str, float]) -> str:
         """Keep the batch and the state it met, which is still the present one."""
         root, before = self._folder.quarantine, self.state.version
         log.warning("step %d: update set aside, %s", batch.step, reason)
+        if not self._ranks.is_alone:
+            return self._set_aside_together(batch, reason, metrics)
         name = set_aside(root, batch, reason, metrics, str(before))
         checkpoint = self._folder.checkpoints / checkpoint_name(before)
         same = checkpoint if checkpoint.is_dir() else self._same_state
@@ -183,6 +201,20 @@ class Learner:
             root, name, same, lambda folder: write_state(folder, self.state, tokenizer)
         )
         return name
+
+    def _set_aside_together(
+        self, batch: TrainingBatch, reason: str, metrics: dict[str, float]
+    ) -> str:
+        """The batch by rank 0, and the state it met as a checkpoint of all ranks' slices.
+
+        A replay is of one process: it loads whoever's slices.
+        """
+        root, before = self._folder.quarantine, self.state.version
+        name = state_folder(Path(f"batch-{batch.branch}-{batch.step}.npz")).name
+        save_checkpoint(root, self.state, self._point.model_folder, name)
+        if not self._ranks.is_leader:
+            return ""
+        return set_aside(root, batch, reason, metrics, str(before))
 
     def _update(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> UpdateResult:
         try:

@@ -5,9 +5,11 @@ A quantity that does not exist this step (no agent tokens, nothing computed) is 
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,8 @@ from torch import Tensor
 from spade_async.grpo.batch import ROLE_NUMBERS, MicroBatch
 from spade_async.grpo.correction import Terms, log_ratios, ratio_stats, stats_by
 from spade_async.grpo.correction.report import TokenColumns, report
+from spade_async.learner.experts import Load
+from spade_async.learner.ranks import Ranks
 from spade_async.types import Role
 
 log = logging.getLogger(__name__)
@@ -37,6 +41,8 @@ class TokenFigures:
         self.sample_order: list[tuple[str, int]] = []
         """Id and trained tokens of each computed sample, in the order of the columns."""
         self._plan: dict[str, float] = {}
+        self.load: Load | None = None
+        """Choices of the routers of a model with experts."""
 
     def planned(self, read: int, padded: int, passes: int) -> None:
         """Note the plan of the micro-batches.
@@ -95,6 +101,46 @@ class TokenFigures:
         names = [sample_id for sample_id, _ in self.sample_order]
         return dict(zip(names, zip(logprobs, used, strict=True), strict=True))
 
+    def gathered(self, ranks: Ranks) -> TokenFigures:
+        """The figures of all ranks; the same on each. The plan is of the whole step on each."""
+        if ranks.is_alone:
+            return self
+        columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
+        if self._kl:
+            columns["kl"] = np.concatenate(self._kl)
+        if self.load is not None:
+            columns["chosen"] = self.load.chosen_LE.ravel()
+            columns["probability"] = self.load.probability_LE.ravel()
+        facts: dict[str, Any] = {
+            "tokens": None if self.load is None else self.load.tokens,
+            "order": self.sample_order,
+            "columns": {name: (str(c.dtype), c.size) for name, c in columns.items()},
+        }
+        head = json.dumps(facts).encode()
+        mine = len(head).to_bytes(8, "little") + head + b"".join(
+            np.ascontiguousarray(c).tobytes() for c in columns.values()
+        )  # fmt: skip
+        found = TokenFigures(None if math.isinf(self._cap) else self._cap)
+        found._plan = self._plan
+        if self.load is not None:
+            found.load = Load(*self.load.chosen_LE.shape)
+        for data in ranks.gather(mine):
+            begin = 8 + int.from_bytes(data[:8], "little")
+            facts = json.loads(data[8:begin])
+            found.sample_order += [(name, count) for name, count in facts["order"]]
+            for name, (dtype, size) in facts["columns"].items():
+                column = np.frombuffer(data, dtype=dtype, count=size, offset=begin)
+                begin += column.nbytes
+                if name in ("chosen", "probability"):
+                    assert found.load is not None, "ranks of one model"
+                    sums = getattr(found.load, f"{name}_LE")
+                    sums += column.reshape(sums.shape)
+                else:
+                    (found._kl if name == "kl" else found._columns[name]).append(column)
+            if found.load is not None:
+                found.load.tokens += facts["tokens"]
+        return found
+
     def tokens(self) -> TokenColumns | None:
         """The computed tokens as columns; None when there were none."""
         if not self._columns:
@@ -109,6 +155,8 @@ class TokenFigures:
     def metrics(self) -> dict[str, float]:
         """Tags of the ratio, entropy, KL and correction figures over the computed tokens."""
         found = dict(self._plan)
+        if self.load is not None:
+            found |= self.load.metrics()
         if self._kl and sum(a.size for a in self._kl):
             found["learner/kl_to_start"] = float(np.concatenate(self._kl).mean())
         tokens = self.tokens()

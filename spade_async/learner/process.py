@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import threading
 import uuid
@@ -27,6 +26,7 @@ from spade_async.config.load import load_resolved
 from spade_async.config.schema import Config
 from spade_async.disk.room import Room, WaitCancelled
 from spade_async.errors import EXIT_REFUSED, SpadeError, WeightsError, exit_status
+from spade_async.learner.launch import part_pid
 from spade_async.learner.progress import Progress, UpdateCancelled
 from spade_async.learner.resume_point import ResumePoint
 from spade_async.learner.scripted import ScriptedLearner
@@ -60,7 +60,7 @@ def run(part: Part) -> int:
     """Run the learner until it is told to stop; returns the exit status."""
     config = load_resolved(part.run_dir)
     if config.learner.kind == "torch":
-        _set_up_torch(config.learner.threads)
+        set_up_torch(config.learner.threads)
     return asyncio.run(_main(config, part))
 
 
@@ -71,7 +71,7 @@ async def _main(config: Config, part: Part) -> int:
 
 async def serve_run(config: Config, run_dir: Path, name: str, endpoint: str) -> int:
     """Connect, serve, and say last words when something breaks; returns the exit status."""
-    hello = Hello(name=name, incarnation=uuid.uuid4().hex[:12], pid=os.getpid())
+    hello = Hello(name=name, incarnation=uuid.uuid4().hex[:12], pid=part_pid())
     peer = await Peer.connect(endpoint, hello, config.link)
     process = LearnerProcess(config, run_dir, peer)
     heartbeat = HeartbeatThread(peer.post, name, process.progress.snapshot).start()
@@ -120,6 +120,9 @@ class TrainsBatches(Protocol):
     def save(self) -> str:
         """See `learner.Learner.save`."""
 
+    def close(self) -> None:
+        """Let go of other processes, if there are any; nothing runs any more."""
+
 
 def make_learner(config: Config, run_dir: Path, point: ResumePoint) -> TrainsBatches:
     """The learner of `learner.kind`, loaded.
@@ -131,12 +134,17 @@ def make_learner(config: Config, run_dir: Path, point: ResumePoint) -> TrainsBat
     store.sweep()
     if config.learner.kind == "scripted":
         return ScriptedLearner(config, run_dir, point, store)
+    if config.learner.ranks > 1:
+        from spade_async.learner.followers import LeadingLearner
+
+        return LeadingLearner(config, run_dir, point, store)
     from spade_async.learner.learner import Learner
 
     return Learner(config, run_dir, point, store)
 
 
-def _set_up_torch(threads: int) -> None:
+def set_up_torch(threads: int) -> None:
+    """Threads as configured, and no progress bars."""
     import torch
     from transformers.utils import logging as transformers_logging
 
@@ -181,6 +189,7 @@ class LearnerProcess:
             SpadeError, ValueError: a fault of ours that ends the process.
         """
         receiving = asyncio.create_task(self._receive())
+        learner: TrainsBatches | None = None
         try:
             learner = await self._in_thread(self._load)
             self.is_loaded = True
@@ -196,6 +205,8 @@ class LearnerProcess:
             with contextlib.suppress(asyncio.CancelledError, SpadeError):
                 await receiving
             self._thread.shutdown(wait=True, cancel_futures=True)
+            if learner is not None:
+                learner.close()
 
     async def _next(self, learner: TrainsBatches, receiving: asyncio.Task[None]) -> None:
         """Wait for one batch and train it, or save what is trained."""

@@ -13,7 +13,7 @@ from spade_async.errors import RunFolderError, WeightsError
 from spade_async.learner.checkpoint import load_checkpoint
 from spade_async.learner.diagnose import Diagnosis, diagnose
 from spade_async.learner.quarantine import read_back, read_facts, state_folder
-from spade_async.learner.state import load_model
+from spade_async.learner.state import load_start_model
 from spade_async.learner.update import Updater
 from spade_async.transport.messages import TrainingBatch
 
@@ -75,6 +75,6 @@ def replay(run_dir: Path, name: str, model_folder: Path) -> Replay:
             f"run again; why it was set aside is in {path.with_suffix('.json')}"
         )
     state = load_checkpoint(before, config.learner)
-    start = load_model(model_folder) if config.learner.kl_to_start > 0 else None
+    start = load_start_model(config, model_folder)
     found = diagnose(state, Updater(state, config, start), config, batch)
     return Replay(path, batch, str(facts["weights_before"]), str(facts["reason"]), found)

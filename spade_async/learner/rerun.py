@@ -22,7 +22,7 @@ from spade_async.errors import RunFolderError
 from spade_async.grpo.samples import TrainSample, pack, unpack
 from spade_async.learner.checkpoint import load_checkpoint
 from spade_async.learner.shares import Shares, shares
-from spade_async.learner.state import LearnerState, load_model
+from spade_async.learner.state import LearnerState, load_start_model
 from spade_async.learner.update import Updater
 from spade_async.ledger import LedgerReader
 from spade_async.ledger.rows import BatchRow, BatchSample
@@ -73,7 +73,7 @@ def rerun(run_dir: Path, step: int, model_folder: Path) -> Rerun:
         state = LearnerState.create(model_folder, config.learner, PolicyVersion(0, 0))
     else:
         state = load_checkpoint(folder.checkpoints / name, config.learner)
-    start_model = load_model(model_folder) if config.learner.kl_to_start > 0 else None
+    start_model = load_start_model(config, model_folder)
     updater = Updater(state, config, start_model)
     for number, samples in enumerate(batches[:-1], start + 1):
         updater.update(samples, number)

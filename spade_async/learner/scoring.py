@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from spade_async.grpo.batch import MicroBatch
 from spade_async.grpo.chunked import CHUNK_LOGITS, head_logprobs
 from spade_async.grpo.loss import token_logprobs
+from spade_async.learner.experts import Load, Routers
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +27,27 @@ _RESHAPED = ("final_logit_softcapping", "logit_scale", "logits_scaling", "logit_
 """Settings by which architectures change the logits behind the head; 1 or nothing changes none."""
 
 
-class TokenScorer:
-    """Scores the trained tokens of micro-batches under one model, whose weights may change."""
+class Scores(Protocol):
+    """What a scorer of micro-batches can do."""
+
+    def __call__(self, micro: MicroBatch, *, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
+        """[N] log-probabilities, [N] entropies of the trained tokens."""
+
+
+class TokenScorer(nn.Module):
+    """Scores the trained tokens of micro-batches under one model, whose weights may change.
+
+    A module, so that sharded weights are gathered around a call of it (`sharding.py`): the model
+    itself is never called then.
+    """
 
     def __init__(self, model: PreTrainedModel):
         """Look at the model; two short forward passes find out whether its head can be split."""
+        super().__init__()
         self._model = model
+        self.routers = Routers(model)
+        self.load: Load | None = None
+        """Where the choices of the routers are counted."""
         self.why_whole = why_whole(model)
         """Why all logits of a micro-batch are made at once; None when they are not."""
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -42,8 +58,14 @@ class TokenScorer:
                 self.why_whole,
             )
 
-    def __call__(self, micro: MicroBatch, *, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, micro: MicroBatch, *, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
         """[N] log-probabilities with gradient, [N] entropies without one unless asked."""
+        with self.routers.during(micro, self.load):
+            logprobs, entropies = self._score(micro, entropy_gradient)
+        # FSDP2 hooks on to what is given, and warns of views.
+        return logprobs.clone(), entropies.clone()
+
+    def _score(self, micro: MicroBatch, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
         if self.why_whole is not None:
             logits_NV = self._whole(micro)
             return token_logprobs(
@@ -97,7 +119,7 @@ def why_whole(model: PreTrainedModel) -> str | None:
     for name in _RESHAPED:
         if getattr(config, name, None) not in (None, 1, 1.0):
             return f"config.{name}={getattr(config, name)} changes the logits behind the head"
-    ids = torch.arange(min(8, head.out_features))[None]
+    ids = torch.arange(min(8, head.out_features), device=head.weight.device)[None]
     mask = torch.ones_like(ids)
     try:
         states = body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state

@@ -166,6 +166,9 @@ class ScriptedLearner:
             self.version, lambda path: write_weights(path, self.version, size)
         )
 
+    def close(self) -> None:
+        """Nothing to let go of."""
+
     def save(self) -> str:
         """See `Learner.save`."""
         return self.room.write(f"checkpoint {self.version}", self._save)

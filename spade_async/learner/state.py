@@ -8,25 +8,55 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from spade_async.config.schema import LearnerConfig
+from spade_async.config.held_model import HeldModel
+from spade_async.config.schema import Config, LearnerConfig
 from spade_async.errors import WeightsError, boundary
+from spade_async.grpo.batch import MicroBatch
+from spade_async.learner.adapter import add_adapter, merged, without_adapter
 from spade_async.learner.critic import Critic, hidden_width
+from spade_async.learner.file_names import as_in_file
+from spade_async.learner.layers import recompute_layers
+from spade_async.learner.ranks import Ranks, ranks
+from spade_async.learner.scoring import Scores, TokenScorer
+from spade_async.learner.sharding import set_whole, shard, whole
 from spade_async.types import PolicyVersion
 
 
 class LearnerState:
-    """Model in float32 and evaluation mode, AdamW, version. Changed in place by `update.py`.
+    """Model in evaluation mode, AdamW, version. Changed in place by `update.py`.
 
     Evaluation mode on purpose: with dropout the learner's log-probabilities would not be those of
     the weights that are published.
     """
 
     def __init__(
-        self, model: PreTrainedModel, optimizer: torch.optim.AdamW, version: PolicyVersion
+        self,
+        model: PreTrainedModel,
+        optimizer: torch.optim.AdamW,
+        version: PolicyVersion,
+        *,
+        scorer: TokenScorer | None = None,
+        config: HeldModel | None = None,
+        base_folder: Path | None = None,
     ):
+        """Take the parts; `create` makes them.
+
+        Args:
+            model: its weights are float32, cut over the ranks or whole.
+            optimizer: over the model's trained weights.
+            version: of the weights.
+            scorer: what is called to score tokens; None makes one of a model that is not cut.
+            config: how the model is held.
+            base_folder: where an adapter's frozen weights come from.
+        """
         self.model = model
         self.optimizer = optimizer
         self.version = version
+        self.config = config or HeldModel()
+        self.base_folder = base_folder
+        self.ranks: Ranks = ranks() if self.config.is_sharded else Ranks(0, 1)
+        """The processes that hold this state together."""
+        self.scorer = TokenScorer(model) if scorer is None else scorer
         # Trained parameters by name; a tied weight appears once, under its first name.
         self.parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.critic: Critic | None = None
@@ -39,18 +69,104 @@ class LearnerState:
         Raises:
             WeightsError: the folder is missing or cannot be loaded.
         """
-        model = load_model(folder)
-        state = cls(model, make_optimizer(model, config), version)
+        model = load_model(folder, config.attention, config.first_device)
+        if config.lora.rank:
+            add_adapter(model, config.lora)
+        if config.activation_checkpointing:
+            recompute_layers(model)
+        scorer = TokenScorer(model)
+        if config.is_sharded:
+            shard(scorer, model, config)
+        state = cls(
+            model,
+            make_optimizer(model, config),
+            version,
+            scorer=scorer,
+            config=config,
+            base_folder=folder if config.lora.rank else None,
+        )
         if config.critic.enabled:
             state.critic = Critic(hidden_width(model), config.critic)
         return state
 
-    def published_tensors(self) -> dict[str, Tensor]:
+    def start_scorer(self, start_model: PreTrainedModel | None) -> Scores:
+        """Scores tokens under the frozen start policy.
+
+        Args:
+            start_model: that policy, held as this one from here on; not needed with an adapter.
+
+        Raises:
+            ValueError: it is missing.
+        """
+        if self.config.lora.rank:
+            return _WithoutAdapter(self.scorer, self.model)
+        if start_model is None:
+            raise ValueError("a KL to the start needs the start model")
+        start_model.requires_grad_(False)
+        scorer = TokenScorer(start_model)
+        if self.config.is_sharded:
+            shard(scorer, start_model, self.config)
+        return scorer
+
+    def published_tensors(
+        self, *, file_names: bool = False, widened: bool = False
+    ) -> dict[str, Tensor]:
         """Weights that generators load, under all their names (a tied one has several).
 
-        The tensors are the live ones: they must be copied before the next update.
+        An adapter is merged into them. The tensors are the live ones where they can be: they must
+        be copied before the next update. Every rank has to ask; rank 0 alone is given them.
+
+        Args:
+            file_names: names and cuts of a checkpoint file, instead of those in memory. They
+                differ for a mixture of experts, whose experts are one tensor in memory.
+            widened: values of `learner.dtype` in float32, for an engine that has only that.
         """
-        return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
+        found = self.whole_tensors()
+        if self.config.dtype == "bfloat16":
+            # One tensor of tied weights must stay one.
+            unique = {id(t): t.to(torch.bfloat16) for t in found.values()}
+            if widened:
+                unique = {key: t.float() for key, t in unique.items()}
+            found = {name: unique[id(t)] for name, t in found.items()}
+        return as_in_file(self.model, found) if file_names and found else found
+
+    def whole_tensors(self) -> dict[str, Tensor]:
+        """The master weights under their names in memory, uncut, an adapter merged into them.
+
+        Every rank has to ask, rank 0 alone is given them. What was cut comes to the host, one
+        weight after the other: the whole model may not fit on its device.
+        """
+        known: dict[int, Tensor] = {}
+        tensors = {}
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            # Tied weights are gathered once, and stay one tensor.
+            if id(tensor) not in known:
+                gathered = whole(tensor.detach())
+                known[id(tensor)] = gathered.cpu() if self.config.is_sharded else gathered
+                if not self.ranks.is_leader:
+                    known[id(tensor)] = gathered.new_empty(0)
+            tensors[name] = known[id(tensor)]
+        if not self.ranks.is_leader:
+            return {}
+        return merged(self.model, tensors) if self.config.lora.rank else tensors
+
+    @property
+    def adapter(self) -> dict[str, Tensor]:
+        """The trained weights, uncut, under their names in memory; every rank has to ask."""
+        return {name: whole(p.detach()) for name, p in self.parameters.items()}
+
+    @adapter.setter
+    def adapter(self, tensors: dict[str, Tensor]) -> None:
+        if tensors.keys() != self.parameters.keys():
+            odd = sorted(tensors.keys() ^ self.parameters.keys())[0]
+            raise WeightsError(f"the adapter's weight {odd!r} does not fit learner.lora")
+        for name, parameter in self.parameters.items():
+            set_whole(parameter, tensors[name])
+
+    @property
+    def device(self) -> torch.device:
+        """Where micro-batches have to be."""
+        return next(self.model.parameters()).device
 
     @property
     def vocab_size(self) -> int:
@@ -60,7 +176,21 @@ class LearnerState:
         return int(weight.shape[0])
 
 
-def load_model(folder: Path) -> PreTrainedModel:
+class _WithoutAdapter:
+    """The start policy of a run that trains an adapter: the same model, the adapter off."""
+
+    def __init__(self, scorer: TokenScorer, model: PreTrainedModel) -> None:
+        self._scorer = scorer
+        self._model = model
+
+    def __call__(self, micro: MicroBatch, *, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
+        """See `TokenScorer`."""
+        with without_adapter(self._model):
+            found: tuple[Tensor, Tensor] = self._scorer(micro, entropy_gradient=entropy_gradient)
+        return found
+
+
+def load_model(folder: Path, attention: str = "sdpa", device: str = "cpu") -> PreTrainedModel:
     """A causal LM from an ordinary Hugging Face folder, float32, evaluation mode.
 
     Raises:
@@ -70,14 +200,26 @@ def load_model(folder: Path) -> PreTrainedModel:
         raise WeightsError(f"model folder {folder} has no config.json: check model.path")
     with boundary(WeightsError, f"loading model folder {folder}"):
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True
+            folder, dtype=torch.float32, local_files_only=True, attn_implementation=attention
         )
     for tensor in (*model.parameters(), *model.buffers()):
-        # Loaded tensors map the file: see `checkpoint._restore`.
-        tensor.data = tensor.data.clone()
+        # Loaded tensors map the file: see `moments.restore`.
+        tensor.data = tensor.data.to(device, copy=True)
     model.eval()  # type: ignore[no-untyped-call]
     assert isinstance(model, PreTrainedModel), type(model)
     return model
+
+
+def load_start_model(config: Config, folder: Path) -> PreTrainedModel | None:
+    """The frozen start policy, when `learner.kl_to_start` needs one beside the trained model.
+
+    Raises:
+        WeightsError: the folder is missing or damaged.
+    """
+    learner = config.learner
+    if learner.kl_to_start == 0 or learner.lora.rank:
+        return None
+    return load_model(folder, learner.attention, learner.first_device)
 
 
 def make_optimizer(model: PreTrainedModel, config: LearnerConfig) -> torch.optim.AdamW:

@@ -35,7 +35,8 @@ from spade_async.learner.critic import Judged
 from spade_async.learner.learned_tokens import LearnedTokens
 from spade_async.learner.metrics import TokenFigures, all_finite, finite_only
 from spade_async.learner.progress import UpdateCancelled
-from spade_async.learner.scoring import TokenScorer
+from spade_async.learner.scoring import Scores
+from spade_async.learner.sharding import own, whole
 from spade_async.learner.snapshot import Snapshot
 from spade_async.learner.state import LearnerState, learning_rate
 from spade_async.types import Role
@@ -71,17 +72,18 @@ class Updater:
         Args:
             state: what is trained.
             config: sections learner, agent and designer are read.
-            start_model: frozen start policy; needed when `learner.kl_to_start` is above 0.
+            start_model: frozen start policy; needed when `learner.kl_to_start` is above 0, but for
+                an adapter: without it the model is the start policy.
         """
         learner = config.learner
-        if learner.kl_to_start > 0 and start_model is None:
+        if learner.kl_to_start > 0 and start_model is None and not learner.lora.rank:
             raise ValueError(f"learner.kl_to_start={learner.kl_to_start} needs the start model")
         self._state = state
         self._learner = learner
-        self._policy = TokenScorer(state.model)
-        self._start: TokenScorer | None = None
-        if start_model is not None and learner.kl_to_start > 0:
-            self._start = TokenScorer(start_model)
+        self._ranks = state.ranks
+        self._start: Scores | None = None
+        if learner.kl_to_start > 0:
+            self._start = state.start_scorer(start_model)
         self._rule = make_rule(learner.correction, learner.clip_low, learner.clip_high)
         # The KL term is weighted by truncated token ratios whatever the rule.
         self._cap = parameters(learner.correction).get("cap", KL_CAP)
@@ -114,6 +116,7 @@ class Updater:
         figures = TokenFigures(self._cap)
         lr = learning_rate(step, self._learner)
         loss = self.accumulate(samples, figures, should_stop)
+        figures = figures.gathered(self._ranks)
         norm, reason = self._clip(loss)
         skipped = self._skipped(samples, figures)
         if reason is None and skipped is None:
@@ -166,37 +169,41 @@ class Updater:
         should_stop: Callable[[], bool] = lambda: False,
         *,
         is_first_pass: bool = True,
-        normaliser: Normaliser | None = None,
     ) -> float:
         """Set the gradient of the step's loss on the parameters; returns the loss.
 
         Samples without gradient are not computed but count in the denominators. A later pass must
-        be over the same samples as the first. Denominators are those of the samples, or
-        `normaliser` when they are a part of the step (see `ranks.py`).
+        be over the same samples as the first. All ranks give the same samples of the whole step;
+        each computes its share of the micro-batches and has its slice of the gradient. The figures
+        are of this rank's share.
         """
         learner = self._learner
         self._state.optimizer.zero_grad(set_to_none=True)
-        of_step = Normaliser.of(samples) if normaliser is None else normaliser
-        scale = of_step.token_scale(learner.designer_weight)
+        device, world = self._state.device, self._ranks.world
+        scale = Normaliser.of(samples).token_scale(learner.designer_weight).to(device)
         computed = [s for s in samples if self.trains(s)]
         means = step_log_means(samples) if learner.correction.rule == "gepo" else None
         lengths = [num_input_tokens(s) for s in computed]
+        figures.load = self._state.scorer.routers.new_load()
         total = 0.0
         if is_first_pass:
             self._proximal = []
         plan = plan_micro_batches(lengths, learner.micro_batch_tokens)
         figures.planned(sum(lengths), padded_tokens(lengths, plan), len(plan))
-        for number, indices in enumerate(plan):
-            if should_stop():
+        for number, (indices, counts) in enumerate(self._ranks.share(plan)):
+            if self._ranks.any(should_stop()):
                 raise UpdateCancelled
             chosen = [computed[i] for i in indices]
             of_groups = torch.tensor([means[s.sample_id] for s in chosen]) if means else None
-            figures.sample_order += [(s.sample_id, s.trace.num_trained_tokens) for s in chosen]
+            noted = figures if counts else TokenFigures()
+            noted.sample_order += [(s.sample_id, s.trace.num_trained_tokens) for s in chosen]
             micro = build_micro_batch(chosen, self._temperatures, group_log_means=of_groups)
             proximal = None if is_first_pass else self._proximal[number]
-            loss = self._loss(micro, scale, figures, proximal)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
+            loss = self._loss(micro.to(device), scale, noted, proximal)
+            # FSDP2 takes the mean over the ranks; the step's gradient is their sum.
+            (loss * float(counts) * world).backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach()) * counts
+        total = self._ranks.sum(total)
         for parameter in self._state.parameters.values():
             # No sample has a gradient: the step's gradient is zero, not missing.
             if parameter.grad is None:
@@ -207,15 +214,13 @@ class Updater:
         """Norm of the gradient, which is clipped; and what is not finite, or None."""
         parameters = self._state.parameters
         gradients = [p.grad for p in parameters.values() if p.grad is not None]
-        total = nn.utils.get_total_norm(gradients)
+        total = whole(nn.utils.get_total_norm(gradients))
         norm = float(total)
         if not math.isfinite(loss):
             return norm, f"loss is {loss}"
         if not math.isfinite(norm):
-            for name, parameter in parameters.items():
-                if parameter.grad is not None and not all_finite([parameter.grad]):
-                    return norm, f"gradient of {name} is not finite"
-            return norm, f"gradient norm is {norm}"
+            bad = self._first_bad([("gradient of " + n, p.grad) for n, p in parameters.items()])
+            return norm, f"gradient norm is {norm}" if bad is None else f"{bad} is not finite"
         nn.utils.clip_grads_with_norm_(parameters.values(), self._learner.grad_clip, total)
         return norm, None
 
@@ -249,7 +254,10 @@ class Updater:
                 where they are the present ones (and are kept).
         """
         wants_entropy = self._learner.entropy_weight > 0
-        logprobs, entropy = self._policy(micro, entropy_gradient=wants_entropy)
+        scorer = self._state.scorer
+        scorer.load = figures.load
+        logprobs, entropy = scorer(micro, entropy_gradient=wants_entropy)
+        scorer.load = None
         if proximal is None:
             proximal = logprobs.detach()
             self._proximal.append(proximal)
@@ -283,7 +291,7 @@ class Updater:
 
     def _kl_penalty(
         self,
-        start: TokenScorer,
+        start: Scores,
         micro: MicroBatch,
         logprobs: Tensor,
         figures: TokenFigures,
@@ -336,13 +344,22 @@ class Updater:
 
     def _bad_after_step(self) -> str | None:
         """The first weight or moment of the optimiser that is not finite, by name."""
+        tensors: list[tuple[str, Tensor | None]] = []
         for name, parameter in self._state.parameters.items():
-            if not all_finite([parameter.detach()]):
-                return f"weight {name}"
-            for key, moment in self._state.optimizer.state.get(parameter, {}).items():
-                if not all_finite([moment]):
-                    return f"{key} of {name}"
-        return None
+            tensors.append((f"weight {name}", parameter.detach()))
+            moments = self._state.optimizer.state.get(parameter, {})
+            tensors += [(f"{key} of {name}", moment) for key, moment in moments.items()]
+        return self._first_bad(tensors)
+
+    def _first_bad(self, tensors: Sequence[tuple[str, Tensor | None]]) -> str | None:
+        """Name of the first tensor that is not finite on any rank, the same on all; or None."""
+        found = len(tensors)
+        for index, (_, tensor) in enumerate(tensors):
+            if tensor is not None and not all_finite([own(tensor)]):
+                found = index
+                break
+        found = self._ranks.least(found)
+        return None if found == len(tensors) else tensors[found][0]
 
     def _check_vocabulary(self, samples: Sequence[TrainSample]) -> None:
         vocab = self._state.vocab_size

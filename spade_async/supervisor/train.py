@@ -34,6 +34,7 @@ from spade_async.simulate.startup import bound_lines
 from spade_async.supervisor import folder as run_folders
 from spade_async.supervisor.display import Display
 from spade_async.supervisor.finished import is_finished
+from spade_async.supervisor.hub import with_local_model
 from spade_async.supervisor.info import identity, new_info, wait_for_old_parts
 from spade_async.supervisor.model import ModelProgress, is_folder, make_model
 from spade_async.supervisor.model_folder import check_model_folder
@@ -105,7 +106,7 @@ def train(
     Raises:
         SpadeError: the run could not start; nothing is lost, one line says what to do.
     """
-    config = resolve(config_path, sets)
+    config = with_local_model(resolve(config_path, sets))
     if resume and run_dir is None and config_path.is_dir():
         run_dir = config_path
     if config.engine.kind == "vllm":

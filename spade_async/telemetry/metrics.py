@@ -150,6 +150,15 @@ METRICS: dict[str, Metric] = {
         "share", "Part of the tokens read in the first pass over the batch that was padding."
     ),
     "learner/micro_batches": _m("passes", "Forward and backward passes over the batch."),
+    "learner/experts_balance": _m(
+        "ratio",
+        "Mixture of experts: experts x sum of load share x mean router probability, mean over "
+        "layers; 1 is even.",
+    ),
+    "learner/experts_max_load": _m(
+        "ratio", "Load of a layer's busiest expert over the even load, mean over layers."
+    ),
+    "learner/experts_idle_share": _m("share", "Experts that no token of the step went through."),
     "learner/samples": _m("samples", "Samples of the step, both roles."),
     "learner/samples_zero_advantage": _m(
         "samples", "Samples whose advantage is 0: nothing to learn."

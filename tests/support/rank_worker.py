@@ -1,59 +1,76 @@
-"""One rank of a step: ``python -m tests.support.rank_worker RANK WORLD RENDEZVOUS MODEL OUT``."""
+"""One rank of a learner's steps: ``torchrun ... -m tests.support.rank_worker FOLDER OUT JSON``.
+
+JSON: {"learner": {...}, "steps": [from, to], "root": folder or null, "resume": name or null}. OUT
+gets rank 0's whole weights, losses and figures.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from spade_async.config.schema import Config
-from spade_async.grpo.samples import TrainSample
-from spade_async.learner.metrics import TokenFigures
-from spade_async.learner.ranks import accumulate_over_ranks
-from spade_async.learner.state import LearnerState, load_model
+from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint
+from spade_async.learner.ranks import join, leave
+from spade_async.learner.state import LearnerState, load_start_model
 from spade_async.learner.update import Updater
 from spade_async.types import PolicyVersion
 from tests.support.train_samples import random_samples
 
 
-def step_samples() -> list[TrainSample]:
-    """The whole step."""
-    return random_samples(15, seed=4)
+def run_ranks(world: int, folder: Path, out: Path, **plan: Any) -> dict[str, Any]:
+    """Run the steps in `world` processes under torchrun; what rank 0 found."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+         str(world), "-m", "tests.support.rank_worker", str(folder), str(out), json.dumps(plan)],
+        capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    found: dict[str, Any] = torch.load(out)
+    return found
 
 
-def part(samples: list[TrainSample], rank: int) -> list[TrainSample]:
-    """Uneven on purpose: a mean of the ranks' means would be wrong."""
-    return samples[:4] if rank == 0 else samples[4:]
-
-
-def make(folder: Path) -> tuple[LearnerState, Updater]:
-    """The state and updater that every rank has."""
+def run_steps(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Train the steps of the plan and write a checkpoint, as one of the ranks or alone."""
     torch.set_num_threads(1)
-    config = Config.model_validate({"learner": {"kl_to_start": 0.1, "designer_weight": 0.5}})
-    state = LearnerState.create(folder, config.learner, PolicyVersion(0, 0))
-    return state, Updater(state, config, load_model(folder))
-
-
-def gradient(state: LearnerState) -> torch.Tensor:
-    """All gradients as one vector."""
-    return torch.cat([p.grad.flatten() for p in state.parameters.values() if p.grad is not None])
+    config = Config.model_validate({"learner": plan["learner"]})
+    if plan.get("resume"):
+        state = load_checkpoint(Path(plan["root"]) / plan["resume"], config.learner)
+    else:
+        state = LearnerState.create(folder, config.learner, PolicyVersion(0, 0))
+    updater = Updater(state, config, load_start_model(config, folder))
+    metrics = {}
+    learned = {}
+    for step in range(*plan["steps"]):
+        samples = random_samples(15, seed=step)
+        result = updater.update(samples, step)
+        assert result.applied, (result.reason, result.skipped)
+        state.version = PolicyVersion(0, step)
+        metrics[step] = result.metrics
+        learned[step] = torch.from_numpy(result.learned.logprobs)
+    if plan.get("root"):
+        save_checkpoint(Path(plan["root"]), state, folder)
+    return {
+        "weights": state.whole_tensors(),
+        "published": state.published_tensors(),
+        "metrics": metrics,
+        "learned": learned,
+    }
 
 
 def main() -> int:
-    """Run one rank and save its loss and gradient."""
-    rank, world, rendezvous, folder, out = sys.argv[1:]
-    dist.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=int(rank), world_size=int(world),
-        timeout=timedelta(seconds=120),
-    )  # fmt: skip
-    state, updater = make(Path(folder))
-    samples = part(step_samples(), int(rank))
-    loss = accumulate_over_ranks(state, updater, samples, TokenFigures(2.0))
-    torch.save({"loss": loss, "gradient": gradient(state)}, out)
-    dist.destroy_process_group()
+    """Be one rank; rank 0 saves what was found."""
+    folder, out, plan = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    me = join()
+    found = run_steps(folder, plan)
+    if me.is_leader:
+        torch.save(found, out)
+    leave()
     return 0
 
 

@@ -55,7 +55,7 @@ class World:
             if step:
                 assert updater.update(random_samples(8, seed=step), step).applied
             files = self.store.publish(PolicyVersion(0, step), state.published_tensors())
-            self.published.append((files, attestation(state, SEED)))
+            self.published.append((files, attestation(state, state.published_tensors(), SEED)))
 
     async def engine(self, *, general: bool = False) -> tuple[BuiltinEngine, AttestedEngine]:
         inner = await BuiltinEngine.create(

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spade_async.config.schema import Config
 from spade_async.errors import WeightsError
-from spade_async.learner.checkpoint import STATE_TENSORS, load_checkpoint, save_checkpoint
+from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint
 from spade_async.learner.checkpoint_folder import (
     STATE_FACTS,
     Retention,
@@ -17,6 +17,7 @@ from spade_async.learner.checkpoint_folder import (
     checkpoint_version,
     sweep,
 )
+from spade_async.learner.moments import STATE_TENSORS
 from spade_async.learner.state import LearnerState
 from spade_async.learner.update import Updater
 from spade_async.types import PolicyVersion
@@ -101,11 +102,11 @@ def test_nothing_but_the_checkpoint_is_left_behind(model_folder: Path, tmp_path:
 def test_a_save_that_fails_leaves_no_checkpoint_of_that_name(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full_disk(*_: object) -> None:
+    def full_disk(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     state = LearnerState.create(model_folder, CONFIG.learner, PolicyVersion(0, 1))
-    monkeypatch.setattr("spade_async.learner.checkpoint.save_file", full_disk)
+    monkeypatch.setattr("spade_async.learner.moments.save_file", full_disk)
     with pytest.raises(WeightsError, match=r"writing checkpoint branch-0-step-1 .* No space left"):
         save_checkpoint(tmp_path, state, model_folder)
     assert not (tmp_path / "branch-0-step-1").exists()

@@ -21,7 +21,7 @@ from tests.unit.learner.test_learner_steps import make_learner
 torch.set_num_threads(1)
 
 PLACES = {
-    "checkpoint 0.1": "spade_async.learner.checkpoint.save_file",
+    "checkpoint 0.1": "spade_async.learner.moments.save_file",
     "weights 0.1": "safetensors.torch.save_file",
     "batch 0.1, set aside": "numpy.savez",
 }
