@@ -1,4 +1,4 @@
-"""One run of our learner: ``python -m benches.grpo.our_side MODEL SIZE BUDGET THREADS``.
+"""One run of our learner: ``python -m benches.grpo.our_side MODEL SIZE BUDGET THREADS STEPS``.
 
 BUDGET is `learner.micro_batch_tokens`. Prints a line of JSON.
 """
@@ -23,15 +23,74 @@ from spade_async.learner.state import LearnerState
 from spade_async.learner.update import Updater
 from spade_async.types import NO_VERSION, PolicyVersion, Role, TokenTrace
 
-KINDS = {
-    "products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::addmm_"),
+PREFIXES = {
+    "products": ("aten::mm", "aten::addmm", "aten::bmm"),
     "attention": ("aten::_scaled_dot", "aten::scaled_dot"),
     "softmax": ("aten::_log_softmax", "aten::_softmax"),
     "optimiser": ("aten::_foreach", "aten::_fused", "Optimizer"),
-    "copies": ("aten::copy_", "aten::cat", "aten::index", "aten::_index_put", "aten::zero_",
-               "aten::fill_"),
+    "look-ups": ("aten::index", "aten::_index_put", "aten::embedding", "aten::gather",
+                 "aten::scatter", "aten::nonzero"),
+    "copies": ("aten::copy_", "aten::cat", "aten::zero", "aten::fill_", "aten::_to_copy",
+               "aten::clone", "aten::empty", "aten::contiguous", "aten::split"),
 }  # fmt: skip
-"""Kinds of work by the first letters of their operations; what fits none is "other"."""
+"""Kinds of work by the first letters of their operations."""
+ELEMENTWISE = frozenset(
+    [
+        "abs",
+        "add",
+        "addcdiv",
+        "addcmul",
+        "all",
+        "any",
+        "bitwise_and",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "cos",
+        "div",
+        "eq",
+        "exp",
+        "ge",
+        "gt",
+        "isfinite",
+        "le",
+        "lerp",
+        "linalg_vector_norm",
+        "log",
+        "lt",
+        "max",
+        "maximum",
+        "mean",
+        "min",
+        "minimum",
+        "mul",
+        "ne",
+        "neg",
+        "pow",
+        "reciprocal",
+        "rsqrt",
+        "rsub",
+        "silu",
+        "silu_backward",
+        "sin",
+        "sqrt",
+        "sub",
+        "sum",
+        "where",
+    ]
+)
+"""One number in, one out, and sums: norms, activations, rotations, losses, AdamW. By whole name."""
+
+
+def kind_of(operation: str) -> str:
+    """Kind of an operation of the profile."""
+    named = next((k for k, starts in PREFIXES.items() if operation.startswith(starts)), None)
+    if named is not None:
+        return named
+    if not operation.startswith("aten::"):
+        return "autograd"
+    name = operation.removeprefix("aten::").removesuffix("_")
+    return "elementwise" if name in ELEMENTWISE else "views"
 
 
 def samples(size: workload.Size) -> list[TrainSample]:
@@ -53,7 +112,8 @@ def samples(size: workload.Size) -> list[TrainSample]:
 
 def main() -> int:
     """Warm up, measure, profile one further step."""
-    folder, size_name, micro_batch_tokens, threads = sys.argv[1:]
+    folder, size_name, micro_batch_tokens, threads, measured = sys.argv[1:]
+    num_steps = int(measured)
     size = workload.QUICK if size_name == "quick" else workload.FULL
     torch.set_num_threads(int(threads))
     config = Config.model_validate(
@@ -71,7 +131,7 @@ def main() -> int:
     updater, step_samples = Updater(state, config), samples(size)
     loaded = workload.peak_bytes()
     steps = []
-    for step in range(1, size.steps + 2):
+    for step in range(1, num_steps + 2):
         began = time.perf_counter()
         result = updater.update(step_samples, step)
         seconds = time.perf_counter() - began
@@ -80,13 +140,15 @@ def main() -> int:
         steps.append(_row(seconds, result.metrics))
     peak = workload.peak_bytes()
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        updater.update(step_samples, size.steps + 2)
+        began = time.perf_counter()
+        updater.update(step_samples, num_steps + 2)
+        wall_s = time.perf_counter() - began
     print(json.dumps({
         "steps": steps,
         "loaded_bytes": loaded,
         "peak_bytes": peak,
         "matmul_flops_per_s": workload.matmul_flops_per_s(),
-        "shares": _shares(profiled),
+        "shares": _shares(profiled, wall_s),
         "versions": workload.versions(),
     }))  # fmt: skip
     return 0
@@ -97,13 +159,14 @@ def _row(seconds: float, metrics: dict[str, float]) -> dict[str, float]:
     return {"seconds": seconds} | {tag: metrics[f"learner/{tag}"] for tag in tags}
 
 
-def _shares(profiled: Any) -> dict[str, float]:
-    totals = dict.fromkeys([*KINDS, "other"], 0.0)
+def _shares(profiled: Any, wall_s: float) -> dict[str, float]:
+    """Parts of the wall time of a profiled step; "outside" is what no operation accounts for."""
+    totals = dict.fromkeys([*PREFIXES, "elementwise", "views", "autograd"], 0.0)
     for event in profiled.key_averages():
-        kind = next((k for k, starts in KINDS.items() if event.key.startswith(starts)), "other")
-        totals[kind] += event.self_cpu_time_total
-    whole = sum(totals.values())
-    return {kind: value / whole for kind, value in totals.items()}
+        totals[kind_of(event.key)] += event.self_cpu_time_total / 1e6
+    whole = max(wall_s, sum(totals.values()))
+    shares = {kind: seconds / whole for kind, seconds in totals.items()}
+    return shares | {"outside": 1.0 - sum(shares.values())}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One run of TRL's GRPOTrainer: ``python -m benches.grpo.trl_side MODEL SIZE SEQUENCES THREADS``.
+"""One run of GRPOTrainer: ``python -m benches.grpo.trl_side MODEL SIZE SEQUENCES THREADS STEPS``.
 
 Runs under the interpreter of `install.py`. Generation is a look-up of the workload's replies, so a
 step is what the learner does with them. Prints a line of JSON.
@@ -38,7 +38,8 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 
 def main() -> int:
     """Warm up and measure."""
-    folder, size_name, sequences, threads = sys.argv[1:]
+    folder, size_name, sequences, threads, measured = sys.argv[1:]
+    num_steps = int(measured)
     size = workload.QUICK if size_name == "quick" else workload.FULL
     torch.set_num_threads(int(threads))
     replies = workload.groups(size)
@@ -66,7 +67,7 @@ def main() -> int:
         config = GRPOConfig(
             output_dir=out, use_cpu=True, bf16=False, gradient_checkpointing=False,
             per_device_train_batch_size=int(sequences), gradient_accumulation_steps=accumulate,
-            num_generations=per_group, max_completion_length=4096, max_steps=size.steps + 1,
+            num_generations=per_group, max_completion_length=4096, max_steps=num_steps + 1,
             learning_rate=workload.LR, lr_scheduler_type="constant", warmup_steps=0,
             optim="adamw_torch", adam_beta1=workload.BETAS[0], adam_beta2=workload.BETAS[1],
             weight_decay=0.0, max_grad_norm=workload.GRAD_CLIP, epsilon=workload.CLIP, beta=0.0,

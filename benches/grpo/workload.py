@@ -29,7 +29,7 @@ class Size:
     """Measured, after one that is not."""
 
 
-FULL = Size(width=256, layers=4, vocabulary=8192, groups=8, divisor=1, steps=3)
+FULL = Size(width=256, layers=4, vocabulary=8192, groups=8, divisor=1, steps=2)
 QUICK = Size(width=32, layers=2, vocabulary=256, groups=2, divisor=8, steps=1)
 
 

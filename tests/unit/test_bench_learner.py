@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benches import learner
-from benches.grpo import workload
+from benches.grpo import our_side, workload
 
 
 def side(**changed: Any) -> dict[str, Any]:
@@ -43,3 +43,21 @@ def test_the_work_of_a_step_is_fixed() -> None:
     assert [len(g) for g in groups] == [8] * 8
     assert all(len({r.reward for r in g}) == 2 for g in groups)
     assert groups == workload.groups(workload.FULL)
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        ("aten::addmm", "products"),
+        ("aten::add_", "elementwise"),
+        ("aten::_foreach_add_", "optimiser"),
+        ("aten::_log_softmax_backward_data", "softmax"),
+        ("aten::_to_copy", "copies"),
+        ("aten::embedding_dense_backward", "look-ups"),
+        ("aten::to", "views"),
+        ("aten::transpose", "views"),
+        ("MmBackward0", "autograd"),
+    ],
+)
+def test_each_operation_of_a_profile_has_one_kind(operation: str, kind: str) -> None:
+    assert our_side.kind_of(operation) == kind
