@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from spade_async.cli_corpus import app as corpus_app
+from spade_async.cli_plan import plan
 from spade_async.environment.text import clean
 from spade_async.errors import SandboxError, SpadeError
 
@@ -30,6 +31,7 @@ app = typer.Typer(
 config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(corpus_app, name="corpus")
+app.command()(plan)
 
 ConfigFile = Annotated[
     Path,

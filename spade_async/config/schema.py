@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from spade_async.config import link_address
 from spade_async.config.agent import AgentConfig
 from spade_async.config.clashes import betas_problem, skill_window_clash, staleness_clash
+from spade_async.config.cluster import ClusterConfig
 from spade_async.config.contract import ContractConfig
 from spade_async.config.correction import CorrectionConfig, correction_problem
 from spade_async.config.critic import CriticConfig, critic_problem
@@ -275,6 +276,7 @@ class Config(Section):
     async_: AsyncConfig = Field(AsyncConfig(), alias="async")
     engine: EngineConfig = EngineConfig()
     generator: GeneratorConfig = GeneratorConfig()
+    cluster: ClusterConfig = ClusterConfig()
     sandbox: SandboxConfig = SandboxConfig()
     learner: LearnerConfig = LearnerConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("supervisor",),
     ("view",),
     ("commands",),
-    ("cli", "cli_corpus"),
+    ("cli", "cli_corpus", "cli_plan"),
     ("__main__",),
 )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Which process gets which GPU."""
