@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from spade_async.cluster.gpus import check_gpus
 from spade_async.commands.finding import Finding
 from spade_async.config.load import resolve
 from spade_async.config.schema import Config
@@ -37,12 +38,21 @@ def config_findings(path: Path | None) -> list[Finding]:
         found.append(Finding("corpus", False, True, str(fault), "give another grounding.corpus"))
     else:
         found.append(Finding("corpus", True, True, f"{_named(config)}: holds documents"))
-    found += _model(config)
+    found += _gpus(config) + _model(config)
     for line in bound_lines(config):
         about, _, text = line.partition(": ")
         is_free = "will throttle" not in text
         found.append(Finding(about, is_free, False, text))
     return found
+
+
+def _gpus(config: Config) -> list[Finding]:
+    """Whether the GPUs that the configuration places its parts on are there."""
+    try:
+        check_gpus(config)
+    except SpadeError as fault:
+        return [Finding("GPUs", False, True, str(fault))]
+    return []
 
 
 def _model(config: Config) -> list[Finding]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class PartCommand:
 
     name: str
     argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables on top of the supervisor's own: which GPUs it sees."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ def spawn(
             stderr=sink,
             start_new_session=True,
             pass_fds=(lifeline.read_fd, *pass_fds),
-            env={**os.environ, **_CHILD_ENVIRONMENT},
+            env={**os.environ, **_CHILD_ENVIRONMENT, **command.environment},
         )
     if process.stdin is not None:
         os.set_blocking(process.stdin.fileno(), False)

@@ -11,10 +11,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from spade_async.cluster.gpus import check_gpus
+from spade_async.cluster.placement import place
 from spade_async.config.link_address import IPC
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
@@ -111,6 +113,7 @@ def train(
         run_dir = config_path
     if config.engine.kind == "vllm":
         check_vllm()  # before the model is made, which takes minutes
+    check_gpus(config)
     chosen_skills(config.designer.skills, domain_skills(load_domain(config.domain.hook)))
     sandbox_policy(config)  # profiles and what else only the jail can check
     if config.agent.pool:
@@ -217,6 +220,9 @@ def _run(
     run_folders.write_info(folder, info)
 
     commands = {c.name: c for c in commands_for(folder.root, endpoint, config.generator.count)}
+    placement = place(config)
+    for name, command in commands.items():
+        commands[name] = replace(command, environment=placement.environment(name))
     parts: dict[str, Part] = {}
 
     def start(name: str) -> Part:
