@@ -16,6 +16,7 @@ from spade_async.config.size import in_units
 from spade_async.errors import SpadeError
 from spade_async.grounding.corpus import check_corpus
 from spade_async.simulate.startup import bound_lines
+from spade_async.supervisor.hub import is_hub_id
 from spade_async.supervisor.model import is_folder
 from spade_async.supervisor.model_folder import check_model_folder, weight_files
 from spade_async.supervisor.model_numbers import check_numbers
@@ -59,6 +60,9 @@ def _model(config: Config) -> list[Finding]:
     """The model folder, when one is named, and the room for its weights."""
     if config.is_scripted or not is_folder(config.model.path):
         return []
+    if is_hub_id(config.model.path):
+        detail = f"{config.model.path}: taken from the hub's cache, or fetched, when a run starts"
+        return [Finding("model", True, False, detail)]
     path = Path(config.model.path)
     try:
         check_model_folder(path, config.model.max_context_tokens)

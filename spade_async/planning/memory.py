@@ -101,6 +101,9 @@ def devices(
         if placement.learner:
             host.processes.append(name)
             host.items.append(_process(name, 1))
+        # Weights and moments as they were: on the host, wherever the learner is.
+        undo = 3 * FP32 * holding.trained_weights // config.learner.ranks
+        host.items.append(Item(f"{name} copy that undoes an update", undo, "take a smaller model"))
     _published(config, holding, host)
     host.processes.append("coordinator")
     host.items.append(Item("coordinator", PROCESS_BYTES // 4, FIXED))
@@ -177,7 +180,6 @@ def _learner(config: Config, holding: Holding, name: str, *, is_gpu: bool) -> li
         Item(f"{name} weights (fp32)", FP32 * holding.held_weights // ranks, more),
         Item(f"{name} gradients", FP32 * trained // ranks, more),
         Item(f"{name} optimizer", 2 * FP32 * trained // ranks, more),
-        Item(f"{name} copy that undoes an update", 3 * FP32 * trained // ranks, more),
         Item(f"{name} activations", holding.activation_bytes, fewer),
         Item(f"{name} logits", holding.logit_bytes, FIXED),
     ]

@@ -174,13 +174,14 @@ def test_without_speeds_nothing_is_made_up(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_text_names_devices_items_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    options = command.Options(sets=["learner.ranks=1", "generator.count=7"], given=RATES)
+    sets = ["learner.activation_checkpointing=false"]
+    options = command.Options(sets=sets, given=RATES)
     code = command.plan(
         CONFIGS / "qwen3_4b_games.toml", options, as_json=False, console=Console(width=140)
     )
     told = capsys.readouterr().out
     assert code == 1
-    for words in ("GPU 0", "gen-6", "learner copy that undoes", "per hour (given)", "cannot run"):
+    for words in ("GPU 0", "gen-5", "rank 0 copy that undoes", "per hour (given)", "cannot run"):
         assert words in told
 
 

@@ -11,6 +11,7 @@ import torch
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from spade_async.cluster.placement import place
+from spade_async.commands.doctor_config import config_findings
 from spade_async.config.load import resolve
 from spade_async.config.schema import Config
 from spade_async.designer.skills import chosen_skills, domain_skills
@@ -151,6 +152,17 @@ def test_it_fits_and_its_weights_are_those_of_the_network(name: str) -> None:
         if key != "step"
     )
     assert items["learner rank 0 optimizer"] == moments // ranks
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_doctor_says_that_the_gpus_are_not_here(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = {f.name: f for f in config_findings(CONFIGS / f"{name}.toml")}
+    assert found["GPUs"].needed
+    assert "cluster.gpus=8, but this machine shows 0 NVIDIA GPUs" in found["GPUs"].detail
+    assert found["model"].ok
 
 
 @pytest.mark.parametrize("name", [*TABLE, "smollm2"])
