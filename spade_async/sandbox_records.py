@@ -35,7 +35,7 @@ class Event:
 
     Kinds: the outcomes that end a session (`timed_out`, `over_memory`, `crashed`, ...), `busy`,
     `start_failed`, `template_died`, `template_restarted`, `template_rotated`, `broker_died`,
-    `broker_restarted`, `broken`.
+    `broker_restarted`, `stray_ended`, `broken`.
     """
 
     at: float

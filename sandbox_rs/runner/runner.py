@@ -115,6 +115,9 @@ def prepare(imports, import_paths, max_turns, *, options=None):
         trial() -> reply: one episode of a trusted environment, so that the process is warm; what
             an environment can see afterwards is as it was. Only before a load.
         branch(seed_hex) -> None: seeds a copy of the process in the midst of an episode.
+        parts: what `step` is made of, for callers that call the environment themselves: a list
+            that holds it while an episode runs, else None; judge(value) -> reply of what its
+            `step` returned; raised(error) -> reply of what it raised.
 
     Raises:
         ImportError: a package cannot be imported; names package, profile, interpreter and remedy.
@@ -164,8 +167,8 @@ def prepare(imports, import_paths, max_turns, *, options=None):
     trial = make_trial(handlers, forget)
     if options.get("warm", True):
         make_ready(trial)
-    *handlers, branch = handlers
-    return (*handlers, trial, branch)
+    *handlers, branch, parts = handlers
+    return (*handlers, trial, branch, parts)
 
 
 def import_packages(imports, import_paths, profile):
@@ -185,7 +188,7 @@ def import_packages(imports, import_paths, profile):
 
 def make_handlers(base, max_turns, seeding):
     """Load, reset, step and hint over one state; everything they need is bound here."""
-    environment, stage = None, "empty"
+    environment, stage, live = None, "empty", [None]
     module = types.ModuleType("environment")
     namespace = module.__dict__
     # Filled here and not at a load: each name and value that is touched is a page to be copied.
@@ -214,7 +217,7 @@ def make_handlers(base, max_turns, seeding):
             exec(loads(code), namespace)
             found = find_class(namespace, Bad)
             where = "constructor"
-            environment, stage = construct(found, max_turns), "loaded"
+            environment, stage, live[0] = construct(found, max_turns), "loaded", None
             return (FINISHED, "", None, False, False, "")
         except BaseException as error:
             return failed(where, error)
@@ -230,18 +233,24 @@ def make_handlers(base, max_turns, seeding):
                     raise Bad(f"reset must return (str, dict), got {shape(value)}")
                 value = value[0]
             text = as_text(value, "observation")
-            stage = "running"
+            stage, live[0] = "running", environment
             return (FINISHED, text, None, False, False, "")
         except BaseException as error:
             return failed("reset", error)
 
     def step(action):
-        nonlocal stage
         try:
             if stage != "running":
                 when = "after the episode ended" if stage == "done" else "before reset"
                 raise Bad(f"order: step {when}; call reset first")
             value = environment.step(action)
+        except BaseException as error:
+            return failed("step", error)
+        return judge(value)
+
+    def judge(value):
+        nonlocal stage
+        try:
             if not isinstance(value, tuple) or len(value) != 5:
                 raise Bad("step must return (str, number, bool, bool, dict), got " + shape(value))
             text, reward, end, cut, info = value
@@ -257,11 +266,14 @@ def make_handlers(base, max_turns, seeding):
             if cut is not False:
                 cut = as_flag(cut, "truncated")
             if end or cut:
-                stage = "done"
+                stage, live[0] = "done", None
                 return (FINISHED, text, reward + 0.0, end, cut, flag_of(info))
             return (FINISHED, text, reward + 0.0, end, cut, "")
         except BaseException as error:
             return failed("step", error)
+
+    def raised(error):
+        return failed("step", error)
 
     def hint():
         try:
@@ -279,9 +291,10 @@ def make_handlers(base, max_turns, seeding):
 
     def forget():
         nonlocal environment, stage
-        environment, stage = None, "empty"
+        environment, stage, live[0] = None, "empty", None
         del sys.modules["environment"]
         while (name := next(reversed(namespace))) != "__builtins__":
             del namespace[name]
 
-    return load, reset, step, hint, compile_source, load_code, branch, forget
+    parts = (live, judge, raised)
+    return load, reset, step, hint, compile_source, load_code, branch, parts, forget

@@ -66,7 +66,7 @@ PLUGS = []
 
 def make_trial(handlers, forget):
     """The function that runs the trusted environment; it leaves things as they were."""
-    _, reset, step, _, compile_source, load_code, _ = handlers
+    _, reset, step, _, compile_source, load_code, *_ = handlers
     codes = {True: compile_source(REHEARSED), False: compile_source(TRUSTED)}
 
     def trial(rehearsal=False):

@@ -18,7 +18,7 @@ pub enum Fault {
     /// No room for another copy of a session.
     #[error(
         "no room for a branch: {live} sessions live and {branches} branches of this one; raise \
-         sandbox.num_workers or sandbox.branches, or close some"
+         num_workers (in a configuration sandbox.workers) or branches, or close some"
     )]
     Full {
         /// Sessions that live now.

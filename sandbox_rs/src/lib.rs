@@ -20,5 +20,6 @@ pub mod protocol;
 pub mod python;
 pub mod runner;
 pub mod stats;
+pub mod step;
 pub mod template;
 pub mod worker;

@@ -15,6 +15,7 @@ mod io_thread;
 mod launch;
 mod reply;
 mod state;
+mod stray;
 mod together;
 mod worker;
 

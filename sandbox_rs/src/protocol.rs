@@ -111,21 +111,41 @@ pub fn decode_code(frame: &[u8], sequence: u32) -> Option<&[u8]> {
 
 /// A reply as one buffer.
 pub fn encode_reply(sequence: u32, reply: &Reply) -> Vec<u8> {
-    let (text, detail) = (reply.observation.as_bytes(), reply.detail.as_bytes());
+    let ends = u8::from(reply.terminated) | u8::from(reply.truncated) << 1;
+    let mut frame = Vec::new();
+    put_reply(
+        &mut frame,
+        sequence,
+        reply.outcome,
+        ends,
+        reply.reward,
+        &reply.observation,
+        &reply.detail,
+    );
+    frame
+}
+
+/// Make a buffer hold a reply and nothing else. `ends` has bit 0 for terminated, 1 for truncated.
+pub fn put_reply(
+    frame: &mut Vec<u8>,
+    sequence: u32,
+    outcome: Outcome,
+    ends: u8,
+    reward: Option<f64>,
+    text: &str,
+    detail: &str,
+) {
     let length = REPLY_OVERHEAD + text.len() + detail.len();
-    let flags = u8::from(reply.terminated)
-        | u8::from(reply.truncated) << 1
-        | u8::from(reply.reward.is_some()) << 2;
-    let mut frame = Vec::with_capacity(4 + length);
+    frame.clear();
+    frame.reserve(4 + length);
     frame.extend_from_slice(&(length as u32).to_le_bytes());
     frame.extend_from_slice(&sequence.to_le_bytes());
-    frame.push(reply.outcome as u8);
-    frame.push(flags);
-    frame.extend_from_slice(&reply.reward.unwrap_or(0.0).to_le_bytes());
+    frame.push(outcome as u8);
+    frame.push(ends | u8::from(reward.is_some()) << 2);
+    frame.extend_from_slice(&reward.unwrap_or(0.0).to_le_bytes());
     frame.extend_from_slice(&(text.len() as u32).to_le_bytes());
-    frame.extend_from_slice(text);
-    frame.extend_from_slice(detail);
-    frame
+    frame.extend_from_slice(text.as_bytes());
+    frame.extend_from_slice(detail.as_bytes());
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::capability::Report;
 use crate::jail::child::lock_worker;
 use crate::jail::plan::{FilesPlan, Plan, first_user, lock_template};
-use crate::jail::sys::{arenas, heap, io, pipe, process};
+use crate::jail::sys::{arenas, heap, io, pipe, process, text};
 use crate::limits::{Limits, Profile};
 use crate::policy;
 use crate::worker::{self, Handlers};
@@ -102,6 +102,7 @@ fn run(py: Python<'_>) -> Result<(), String> {
     };
     heap::plug();
     arenas::settle();
+    text::settle();
     let mut report = Report::default();
     lock_template(&limits, &mut plan, own_bytes()?, &mut report);
     // Without the layers of its files no worker of this profile is made, not even to test it.
@@ -238,7 +239,7 @@ fn serve(
             return Err("a malformed request of the broker".to_owned());
         };
         let sent = match fork(plan, id, class) {
-            Ok(None) => worker::serve(py, handlers, limits, plan, class),
+            Ok(None) => worker::serve(py, handlers, limits, plan, class, buffer),
             Ok(Some(forked)) => {
                 let mut packet = b"W".to_vec();
                 packet.extend_from_slice(&id.to_le_bytes());

@@ -17,10 +17,8 @@ use crate::jail::sys::{io, process};
 use crate::limits::Limits;
 use crate::outcome::{Outcome, Reply};
 use crate::protocol::{DETAIL_BYTES, FrameReader, Kind, encode_code, encode_reply, encode_request};
+use crate::step::{Stepped, Stepping};
 use crate::template::Class;
-
-/// Bytes read at once; a longer request takes several reads.
-const READ_BYTES: usize = 16 << 10;
 
 /// The runner's functions, in the order of its `prepare`.
 pub struct Handlers {
@@ -32,6 +30,7 @@ pub struct Handlers {
     load_code: Py<PyAny>,
     trial: Py<PyAny>,
     branch: Py<PyAny>,
+    stepping: Stepping,
 }
 
 impl Handlers {
@@ -50,12 +49,22 @@ impl Handlers {
             load_code: get(5)?,
             trial: get(6)?,
             branch: get(7)?,
+            stepping: Stepping::new(&tuple.get_item(8)?)?,
         })
     }
 }
 
 /// Serve until the host closes the pipe. Never returns.
-pub fn serve(py: Python<'_>, handlers: &Handlers, limits: &Limits, plan: &Plan, class: Class) -> ! {
+///
+/// `buffer` is the template's: it is there, so that a worker touches what it reads and no more.
+pub fn serve(
+    py: Python<'_>,
+    handlers: &Handlers,
+    limits: &Limits,
+    plan: &Plan,
+    class: Class,
+    buffer: &mut [u8],
+) -> ! {
     if class == Class::Forkable {
         process::ignore_children(); // branches that end leave no zombies
     }
@@ -70,12 +79,19 @@ pub fn serve(py: Python<'_>, handlers: &Handlers, limits: &Limits, plan: &Plan, 
         .max(limits.code_bytes());
     let cap = most_bytes.saturating_add(1 << 20);
     let mut reader = FrameReader::default();
-    let mut buffer = vec![0; READ_BYTES];
+    let mut answer = Vec::new();
     if warms_up {
         rehearse(py, handlers, &mut reader, limits);
     }
     loop {
-        let frame = read_frame(&mut reader, &mut buffer, cap);
+        let long; // a request that came in pieces
+        let frame = match read_frame(&mut reader, buffer, cap) {
+            Ok(end) => &buffer[4..end],
+            Err(whole) => {
+                long = whole;
+                &long
+            }
+        };
         let sequence = frame.get(..4).and_then(|b| b.try_into().ok());
         let kind = frame.get(4).copied().and_then(Kind::from_code);
         let (Some(sequence), Some(kind)) = (sequence.map(u32::from_le_bytes), kind) else {
@@ -88,6 +104,19 @@ pub fn serve(py: Python<'_>, handlers: &Handlers, limits: &Limits, plan: &Plan, 
                 Ok(reply) => reply,
                 Err(error) => Reply::failed(Outcome::Exception, format!("fork: {error}")),
             },
+            Kind::Step => {
+                let most = limits.reply_bytes;
+                match handlers.stepping.run(py, sequence, body, most, &mut answer) {
+                    Stepped::Replied => {
+                        if io::write_all(REPLIES, &answer).is_err() {
+                            process::leave(0)
+                        }
+                        continue;
+                    }
+                    Stepped::Judged(value) => settle(py, value, limits),
+                    Stepped::NotRunning => call(py, handlers, sequence, kind, body, limits),
+                }
+            }
             _ => call(py, handlers, sequence, kind, body, limits),
         };
         if io::write_all(REPLIES, &encode_reply(sequence, &reply)).is_err() {
@@ -104,15 +133,26 @@ fn rehearse(py: Python<'_>, handlers: &Handlers, reader: &mut FrameReader, limit
     std::hint::black_box(encode_reply(0, &reply));
 }
 
-/// One whole request; leaves when there will be none.
-fn read_frame(reader: &mut FrameReader, buffer: &mut [u8], cap: usize) -> Vec<u8> {
+/// One whole request: up to where it lies in the buffer, behind its length, or by itself if it came
+/// in pieces. Leaves when there will be none.
+fn read_frame(
+    reader: &mut FrameReader,
+    buffer: &mut [u8],
+    cap: usize,
+) -> std::result::Result<usize, Vec<u8>> {
     loop {
         let Ok(count @ 1..) = io::read(REQUESTS, buffer) else {
             process::leave(0)
         };
+        if let (false, Some(head)) = (reader.is_partial(), buffer[..count].first_chunk()) {
+            let length = u32::from_le_bytes(*head) as usize;
+            if length <= cap && count == 4 + length {
+                return Ok(count);
+            }
+        }
         // The host sends the next request after the reply to this one: nothing follows a frame.
         match reader.push(&buffer[..count], cap) {
-            Ok((_, Some(frame))) => return frame,
+            Ok((_, Some(frame))) => return Err(frame),
             Ok((_, None)) => {}
             Err(_) => process::leave(70),
         }
@@ -175,7 +215,13 @@ fn call(
     body: &[u8],
     limits: &Limits,
 ) -> Reply {
-    let answer = invoke(py, handlers, sequence, kind, body, limits).and_then(|v| extract(&v));
+    let answer = invoke(py, handlers, sequence, kind, body, limits);
+    settle(py, answer, limits)
+}
+
+/// The reply that the runner's tuple stands for, within the limits.
+fn settle(py: Python<'_>, answer: PyResult<Bound<'_, PyAny>>, limits: &Limits) -> Reply {
+    let answer = answer.and_then(|value| extract(&value));
     let mut reply = answer.unwrap_or_else(|error| in_runner(py, &error));
     if reply.reward.is_some_and(|reward| !reward.is_finite()) {
         reply = Reply::failed(Outcome::BadValue, "reward is not finite");

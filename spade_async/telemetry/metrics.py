@@ -198,7 +198,7 @@ METRICS: dict[str, Metric] = {
         "events",
         "Events of the jail since the step before, by kind: ends of sessions by outcome, busy, "
         "start_failed, template_died, template_restarted, template_rotated, broker_died, "
-        "broker_restarted.",
+        "broker_restarted, stray_ended.",
     ),
     "jail/code_hit_share": _m(
         "share", "Loads since the step before that found their source compiled."

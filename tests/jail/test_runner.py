@@ -57,7 +57,7 @@ class FirstEnv:
 def test_handlers_come_in_the_documented_order_and_do_what_they_say():
     load, reset, step, hint, order, late = run(
         f"""
-load, reset, step, hint, compile_source, load_code, trial, branch = prepare([], [], 25)
+load, reset, step, hint, compile_source, load_code, trial, branch, parts = prepare([], [], 25)
 out = [load({GOOD!r}, "ff"), reset("10"), step("where"), hint(), step("x"), trial.__name__]
 answer(out)
 """
@@ -87,7 +87,7 @@ whole = prepare([], [], 25)
 halves = prepare([], [], 25)
 source = {source!r}
 def play(handlers, loaded):
-    load, reset, step, hint, compile_source, load_code, trial, branch = handlers
+    load, reset, step, hint, compile_source, load_code, trial, branch, parts = handlers
     out = [loaded]
     if loaded[0] == 0:
         out += [reset("1"), step("where"), reset("1"), step("source"), step("cache"), step("no")]
@@ -135,7 +135,7 @@ def child(trials):
         os._exit(0)
     os.close(write)
     return b"".join(iter(lambda: os.read(read, 65536), b"")).decode()
-load, reset, step, hint, compile_source, load_code, trial, branch = prepare([], [], 25)
+load, reset, step, hint, compile_source, load_code, trial, branch, parts = prepare([], [], 25)
 code = compile_source(source)
 gc.freeze()
 answer([child(3), child(1), child(0)])
@@ -154,7 +154,7 @@ class AEnv:
     def reset(self, seed=None): self.n = 0; return ""
     def step(self, action): self.n += 1; return f"{self.n} {random.random()}", 0, 0, 0, {}
 '''
-load, reset, step, hint, compile_source, load_code, trial, branch = prepare([], [], 25)
+load, reset, step, hint, compile_source, load_code, trial, branch, parts = prepare([], [], 25)
 out = []
 for seed in ("7", "8", None):
     load(source, "1"); reset("1"); step("a")

@@ -151,12 +151,14 @@ impl Broker {
 
     fn on_host(&mut self, buffer: &mut [u8]) {
         let length = io::recv_with(HOST, buffer, true).map_or(0, |(length, _)| length);
-        if length != 11 || buffer[0] != b'S' {
-            self.end();
-        }
         let number = |at: usize| {
             u32::from_le_bytes([buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]])
         };
+        match (length, buffer[0]) {
+            (11, b'S') => {}
+            (9, b'M') => return self.tell_kills(number(1), number(5)),
+            _ => self.end(),
+        }
         let (first, count) = (number(3), number(7));
         let bounded = self.cells.is_some() || self.root;
         let alone = self.report.holds("worker_pid_namespace");

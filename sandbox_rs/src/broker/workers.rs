@@ -102,6 +102,22 @@ impl Broker {
         self.to_host(&packet, &[]);
     }
 
+    /// Tell the host how many processes of a family were killed for memory so far, because a copy of
+    /// it has ended. Where nobody counts that, nothing is said.
+    pub(super) fn tell_kills(&self, first: u32, copy: u32) {
+        let worker = self.workers.values().find(|worker| worker.id == first);
+        let cell = worker.and_then(|worker| worker.cell.as_ref());
+        let usage = cell
+            .zip(self.cells.as_ref())
+            .map(|(cell, cells)| cells.usage(cell));
+        if let Some(kills) = usage.and_then(|usage| usage.oom_kills) {
+            let mut packet = b"M".to_vec();
+            packet.extend_from_slice(&copy.to_le_bytes());
+            packet.extend_from_slice(&(kills as u32).to_le_bytes());
+            self.to_host(&packet, &[]);
+        }
+    }
+
     /// Tell the host: id, status, and whether the memory limit was hit.
     pub(super) fn ended(&mut self, worker: Worker, status: i32) {
         let usage = match (worker.cell, &mut self.cells) {

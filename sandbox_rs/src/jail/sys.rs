@@ -6,9 +6,11 @@ pub mod bare;
 pub mod confine;
 pub mod heap;
 pub mod io;
+pub mod object;
 pub mod pipe;
 pub mod process;
 pub mod seen;
+pub mod text;
 pub mod trial;
 
 use std::io::{Error, Result};

@@ -81,6 +81,7 @@ impl State {
                 control: Some(control_end),
             },
             profile,
+            self.limits.profiles[profile].pids,
         );
         copy.root = Some(root);
         copy.parent = Some(parent);
@@ -180,6 +181,37 @@ impl State {
         for branch in branches.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.end(branch, Reply::failed(Outcome::Crashed, detail));
         }
+    }
+
+    /// A copy has ended, which nobody collects but the kernel: ask whether it was killed for memory.
+    /// Without an answer it has ended by itself.
+    pub(super) fn ask_for_kills(&self, first: u32, branch: u32) {
+        let mut packet = vec![b'M'];
+        packet.extend_from_slice(&first.to_le_bytes());
+        packet.extend_from_slice(&branch.to_le_bytes());
+        let _ = io::send_with(self.control.as_raw_fd(), &packet, &[], false);
+    }
+
+    /// The answer: so many processes of its family were killed for memory so far.
+    pub(super) fn kills_told(&mut self, branch: u32, kills: u32) {
+        let Some(worker) = self
+            .workers
+            .get(&branch)
+            .filter(|w| w.closed_until.is_some())
+        else {
+            return;
+        };
+        // What it wrote before it ended still counts.
+        let unread = worker.call.is_some() && pipe::unread(&worker.ends.replies) > 0;
+        let Some(first) = worker.root.and_then(|root| self.workers.get_mut(&root)) else {
+            return;
+        };
+        if kills <= first.kills_seen || unread {
+            return; // the grace goes on
+        }
+        first.kills_seen += 1;
+        let detail = "memory: killed by the kernel, the control group of its family was full";
+        self.end(branch, Reply::failed(Outcome::OverMemory, detail));
     }
 
     /// Learn which process a copy is, from what the kernel added to its first packet.

@@ -45,6 +45,7 @@ impl State {
         if self.refill_at.is_some_and(|at| at <= now) {
             self.refill();
         }
+        self.end_strays(now);
         let broker = self.judge_broker(now);
         let next = self.hold_until.into_iter().chain(self.refill_at);
         let mut next = next.chain(broker).min();

@@ -129,6 +129,10 @@ impl State {
                 self.exited(id, i32::from_le_bytes(status), packet[9] != 0);
             }
             (b'E', Some(id)) => self.not_started(id, &text(5)),
+            (b'M', Some(id)) if packet.len() == 9 => {
+                let kills = [packet[5], packet[6], packet[7], packet[8]];
+                self.kills_told(id, u32::from_le_bytes(kills));
+            }
             (b'T', _) => self.template_changed(packet.get(1..3), &text(3)),
             (b'F', _) => self.lose_broker(&text(1)),
             _ => self.lose_broker("the broker sent nonsense"),
@@ -189,6 +193,7 @@ impl State {
                 control,
             },
             profile,
+            self.limits.profiles[profile].pids,
         );
         worker.pid = pid_of(&pidfd);
         worker.pidfd = Some(Arc::new(pidfd));

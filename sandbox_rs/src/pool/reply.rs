@@ -157,7 +157,11 @@ impl State {
         if worker.closed_until.is_none() {
             let until = Instant::now() + GRACE;
             worker.closed_until = Some(until);
+            let first = worker.root;
             self.ring_by(until);
+            if let Some(first) = first {
+                self.ask_for_kills(first, id);
+            }
         }
     }
 
@@ -227,14 +231,17 @@ impl State {
         if call.kind == Kind::Reset && self.refill_at.is_some() {
             self.refill(); // the session has had its first answers
         }
-        if !(loaded && self.parent_is_busy(id, call.operation, &reply)) {
-            self.finish(call.operation, Ok(reply.clone()));
-        }
-        if more {
+        let end = if more {
             let detail = "bytes after the reply";
-            self.end(id, Reply::failed(Outcome::ProtocolViolation, detail));
-        } else if fatal {
-            self.end(id, reply);
+            Some(Reply::failed(Outcome::ProtocolViolation, detail))
+        } else {
+            fatal.then(|| reply.clone())
+        };
+        if !(loaded && self.parent_is_busy(id, call.operation, &reply)) {
+            self.finish(call.operation, Ok(reply));
+        }
+        if let Some(end) = end {
+            self.end(id, end);
         }
     }
 }

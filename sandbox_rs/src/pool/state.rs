@@ -197,6 +197,10 @@ impl State {
             return;
         };
         worker.begin(waiter.session);
+        let may_fork = worker.ends.control.is_some();
+        if may_fork {
+            self.look_for_strays();
+        }
         self.sessions.insert(waiter.session, Session::On(id));
         self.live += 1;
         self.stats.acquired += 1;

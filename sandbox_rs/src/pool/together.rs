@@ -13,6 +13,8 @@ use crate::protocol::FrameReader;
 
 /// How long the end of a call by others may go unseen.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long one call may hold up the reading of those behind it.
+const QUICK: Duration = Duration::from_millis(2);
 
 /// A flight under way.
 struct Leg<'a> {
@@ -43,6 +45,21 @@ impl Pool {
             scratch = vec![0; 64 << 10];
         }
         let mut result = Ok(());
+        for leg in &mut legs {
+            leg.write();
+        }
+        // Where nothing is left to write, one read after the other does for those who are quick:
+        // while we wait for one all others are served. The first that is not ends that.
+        if legs.iter().all(|leg| leg.rest.is_empty()) {
+            for leg in &mut legs {
+                let ends = [(leg.flight.ends.replies.as_raw_fd(), false)];
+                if !matches!(io::poll_ends(&ends, QUICK).as_deref(), Ok([true])) {
+                    break;
+                }
+                let more = self.take(leg.flight, &mut leg.reader, &mut scratch);
+                leg.open = more.unwrap_or(true);
+            }
+        }
         while result.is_ok() && legs.iter().any(|leg| leg.open) {
             result = self.round(&mut legs, &mut scratch, interrupted);
         }

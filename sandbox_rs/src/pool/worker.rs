@@ -1,5 +1,6 @@
 //! A worker as the host knows it, and the account of what it used.
 
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +19,9 @@ pub(super) struct Ends {
     pub(super) control: Option<OwnedFd>,
 }
 
-/// A worker that was idle for less is not suspected of anything. Several threads can use more CPU
-/// than time passes, so this is well below what is suspicious.
+/// CPU time between two calls that nobody is suspected for: giving memory back takes some.
+const MOST_IDLE: Duration = Duration::from_millis(50);
+/// A worker with many threads that was idle for less is not suspected of anything.
 const IDLE: Duration = Duration::from_millis(5);
 
 /// What a session has used so far.
@@ -62,6 +64,8 @@ pub(super) struct Worker {
     pub(super) cpu_seen: Option<u64>,
     /// When that was.
     looked: Option<Instant>,
+    /// In less time its threads cannot have used `MOST_IDLE`.
+    idle: Duration,
     cpu_at_start: Option<u64>,
     pub(super) used: Used,
     /// The first of its family, if it is a branch.
@@ -74,11 +78,18 @@ pub(super) struct Worker {
     pub(super) branches: u32,
     /// Its session is over, but branches live in its namespace.
     pub(super) lingers: bool,
+    /// Kills for memory in its control group that are accounted for, for the first of a family.
+    pub(super) kills_seen: u32,
+    /// Processes of its family that were no session's at the last look, and when that was.
+    pub(super) strays: HashSet<i32>,
+    pub(super) strays_at: Option<Instant>,
 }
 
 impl Worker {
-    pub(super) fn new(ends: Ends, profile: usize) -> Self {
+    /// A worker of a profile that allows so many threads.
+    pub(super) fn new(ends: Ends, profile: usize, threads: u32) -> Self {
         Self {
+            idle: (MOST_IDLE / threads.max(1)).max(IDLE),
             ends: Arc::new(ends),
             pidfd: None,
             pid: None,
@@ -99,6 +110,9 @@ impl Worker {
             parent_pid: None,
             branches: 0,
             lingers: false,
+            kills_seen: 0,
+            strays: HashSet::new(),
+            strays_at: None,
         }
     }
 
@@ -122,15 +136,14 @@ impl Worker {
     /// The reply for a worker that computes while nobody has asked it anything: it has answered
     /// before it was done, or a thread of it goes on.
     pub(super) fn ran_between_calls(&self) -> Option<Reply> {
-        const MOST: u64 = 50_000_000; // nanoseconds; giving memory back takes some
         // Not looked at when there was no time for it: the look would cost every step something.
-        if self.call.is_some() || self.looked.is_none_or(|at| at.elapsed() < IDLE) {
+        if self.call.is_some() || self.looked.is_none_or(|at| at.elapsed() < self.idle) {
             return None;
         }
         let now = self.pid.and_then(process::cpu_ns_of)?;
         let spent = now.saturating_sub(self.cpu_seen?);
         let held = self.session.is_some() || self.lingers;
-        (held && spent > MOST && !self.has_ended()).then(|| {
+        (held && Duration::from_nanos(spent) > MOST_IDLE && !self.has_ended()).then(|| {
             let detail = format!("ran {:.3} s between calls", spent as f64 / 1e9);
             Reply::failed(Outcome::ProtocolViolation, detail)
         })

@@ -198,6 +198,16 @@ pub fn parent_of(pid: i32) -> Option<i32> {
     text.rsplit(')').next()?.split(' ').nth(2)?.parse().ok()
 }
 
+/// Children of a process's first thread that have not been collected; none where /proc does not
+/// tell them.
+pub fn children_of(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let text = text.unwrap_or_default();
+    text.split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
 /// A pidfd of a process.
 pub fn pidfd_open(pid: i32) -> Result<OwnedFd> {
     // SAFETY: takes two numbers.
