@@ -130,8 +130,10 @@ class PoolBase:
                 "SandboxPolicy(profiles=...)"
             )
         number = self._profiles[name]
+        if not forkable:
+            return number
         kept = {"files", "threads"}.intersection(profile(self.policy.profiles[number]).tiers)
-        if forkable and kept:
+        if kept:
             # A copy has one thread of its worker's, and its /tmp would be that of its siblings.
             raise ValueError(
                 f"profile {name!r}: a session with {' and '.join(sorted(kept))} cannot be forked; "

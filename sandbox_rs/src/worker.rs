@@ -20,6 +20,9 @@ use crate::protocol::{DETAIL_BYTES, FrameReader, Kind, encode_code, encode_reply
 use crate::step::{Stepped, Stepping};
 use crate::template::Class;
 
+/// Room for the reply of a step; a longer one makes its own.
+const ANSWER_BYTES: usize = 512;
+
 /// The runner's functions, in the order of its `prepare`.
 pub struct Handlers {
     load: Py<PyAny>,
@@ -79,7 +82,9 @@ pub fn serve(
         .max(limits.code_bytes());
     let cap = most_bytes.saturating_add(1 << 20);
     let mut reader = FrameReader::default();
-    let mut answer = Vec::new();
+    // Its first page is copied now, and not while somebody waits for the first answer.
+    buffer[..1].fill(std::hint::black_box(0));
+    let mut answer = Vec::with_capacity(ANSWER_BYTES);
     if warms_up {
         rehearse(py, handlers, &mut reader, limits);
     }

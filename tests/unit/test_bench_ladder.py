@@ -34,7 +34,13 @@ def test_rungs_stand_under_their_dotted_keys():
 
 def test_a_ratio_holds_up_to_its_bound_and_what_was_not_measured_is_not_judged():
     result = {
-        "limit_us": {"F": {"median": 200.0}, "F_hot": {"median": 100.0}},
+        "limit_us": {
+            "F": {"median": 200.0},
+            "F_hot": {"median": 100.0},
+            "R": {"median": 5.0},
+            "R_live_200": {"median": 16.0},
+        },
+        "step_us": {"live_200": {"median": 40.0}},
         "ready_us": {"stdlib": {"median": 320.0}},
         "first_reply_us": {"code": {"median": 801.0}},
         "memory_kib": {"used": 1000},
@@ -46,6 +52,10 @@ def test_a_ratio_holds_up_to_its_bound_and_what_was_not_measured_is_not_judged()
     assert lines["compiled code to first reply"]["verdict"] == "does not hold"  # 4.005 over 4
     assert lines["private dirty memory, used worker"]["verdict"] == "holds"
     assert lines["25-step episodes/s/core, code"]["verdict"] == "does not hold"
+    one_episode = lines["25-step episodes/s/core, code"]["over_hot_F"]
+    assert one_episode == round(1e6 / 499 / 100, 3)
+    live = lines["step over 200 live"]
+    assert (live["measured"], live["over_live_R"]) == (8.0, 2.5)
     assert lines["25-step episodes/s/core, per-source"]["verdict"] == "not measured"
     assert ratios.table(list(lines.values())).count("\n") == len(ratios.GOALS)
 
