@@ -13,6 +13,7 @@ from spade_async.commands.finding import Finding
 from spade_async.config.load import resolve
 from spade_async.config.schema import Config
 from spade_async.config.size import in_units
+from spade_async.engine.vllm.installed import check_vllm
 from spade_async.errors import SpadeError
 from spade_async.grounding.corpus import check_corpus
 from spade_async.simulate.startup import bound_lines
@@ -39,12 +40,23 @@ def config_findings(path: Path | None) -> list[Finding]:
         found.append(Finding("corpus", False, True, str(fault), "give another grounding.corpus"))
     else:
         found.append(Finding("corpus", True, True, f"{_named(config)}: holds documents"))
-    found += _gpus(config) + _model(config)
+    found += _engine(config) + _gpus(config) + _model(config)
     for line in bound_lines(config):
         about, _, text = line.partition(": ")
         is_free = "will throttle" not in text
         found.append(Finding(about, is_free, False, text))
     return found
+
+
+def _engine(config: Config) -> list[Finding]:
+    """Whether vLLM, of the right version and beside the right torch, is there when it is asked."""
+    if config.engine.kind != "vllm":
+        return []
+    try:
+        check_vllm()
+    except SpadeError as fault:
+        return [Finding("engine", False, True, str(fault))]
+    return [Finding("engine", True, True, "vLLM, of the version that this project uses")]
 
 
 def _gpus(config: Config) -> list[Finding]:

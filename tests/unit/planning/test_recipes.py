@@ -11,11 +11,13 @@ import torch
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from spade_async.cluster.placement import place
+from spade_async.commands import doctor_config
 from spade_async.commands.doctor_config import config_findings
 from spade_async.config.load import resolve
 from spade_async.config.schema import Config
 from spade_async.designer.skills import chosen_skills, domain_skills
 from spade_async.domain import DesignRequest, design_prompt, load_domain
+from spade_async.errors import ConfigError
 from spade_async.planning.architecture import known_settings
 from spade_async.planning.plan import make_plan
 from spade_async.planning.rates import Rates
@@ -158,8 +160,14 @@ def test_it_fits_and_its_weights_are_those_of_the_network(name: str) -> None:
 def test_the_doctor_says_that_the_gpus_are_not_here(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def missing() -> None:
+        raise ConfigError("vLLM is not there: install it")
+
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(doctor_config, "check_vllm", missing)
     found = {f.name: f for f in config_findings(CONFIGS / f"{name}.toml")}
+    assert found["engine"].needed
+    assert "install it" in found["engine"].detail
     assert found["GPUs"].needed
     assert "cluster.gpus=8, but this machine shows 0 NVIDIA GPUs" in found["GPUs"].detail
     assert found["model"].ok
