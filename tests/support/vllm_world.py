@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
 from spade_async.config.schema import EngineConfig
-from spade_async.engine.protocol import Sampling
+from spade_async.engine.protocol import Generation, Sampling
 from spade_async.types import PolicyVersion
 from spade_async.weights.store import FileWeightStore, Published
 from tests.support.tiny_chat_model import different_weights, make_chat_model
@@ -91,6 +91,18 @@ class World:
         chosen = every.gather(1, tokens[0, 1:, None]).squeeze(1)
         found: NDArray[np.float32] = chosen[len(chosen) - said :].numpy()
         return found
+
+
+def check_generation(
+    world: World, asked: list[int], said: Generation, temperature: float = 1.0
+) -> None:
+    """Every token's log-probability is that of a full pass under its own version."""
+    ids = [*asked, *said.token_ids.tolist()]
+    for version in np.unique(said.versions):
+        step = PolicyVersion.unpack(int(version)).step
+        expected = world.logprobs(step, ids, len(said.token_ids), temperature)
+        mine = said.versions == version
+        np.testing.assert_allclose(said.logprobs[mine], expected[mine], atol=TOLERANCE)
 
 
 async def until(condition: Any, timeout_s: float = 120.0) -> None:

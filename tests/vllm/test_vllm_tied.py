@@ -19,6 +19,7 @@ from tests.support.vllm_world import (
     CONTEXT,
     TOLERANCE,
     World,
+    check_generation,
     config,
     make_model,
     prompt,
@@ -47,16 +48,6 @@ def engine(runner: asyncio.Runner, world: World) -> Iterator[Any]:
     assert engine.pids == []
 
 
-def check(world: World, asked: list[int], said: Generation, temperature: float = 1.0) -> None:
-    """Every token's log-probability is that of a full pass under its own version."""
-    ids = [*asked, *said.token_ids.tolist()]
-    for version in np.unique(said.versions):
-        step = PolicyVersion.unpack(int(version)).step
-        expected = world.logprobs(step, ids, len(said.token_ids), temperature)
-        mine = said.versions == version
-        np.testing.assert_allclose(said.logprobs[mine], expected[mine], atol=TOLERANCE)
-
-
 def test_parity_before_and_after_a_push(runner: asyncio.Runner, world: World, engine: Any) -> None:
     async def generate(step: int) -> None:
         asked = [prompt(i, 5 + 9 * i) for i in range(6)]
@@ -67,7 +58,7 @@ def test_parity_before_and_after_a_push(runner: asyncio.Runner, world: World, en
             assert set(generation.versions.tolist()) == {step}
             assert generation.finish_reason == "length"
             assert len(generation.token_ids) == 24
-            check(world, ids, generation)
+            check_generation(world, ids, generation)
 
     runner.run(generate(0))
     report = runner.run(world.push(engine, 1))
@@ -86,9 +77,9 @@ def test_temperatures_are_in_the_reported_logprobs(
         )
 
     greedy, *others = runner.run(work())
-    check(world, prompt(3), greedy)
+    check_generation(world, prompt(3), greedy)
     for temperature, said in zip([0.7, 1.3], others, strict=True):
-        check(world, prompt(3), said, temperature)
+        check_generation(world, prompt(3), said, temperature)
 
 
 def test_scores_equal_transformers(runner: asyncio.Runner, world: World, engine: Any) -> None:
@@ -142,7 +133,7 @@ def test_spans_are_where_the_logprobs_change(
         # Packed versions of branch 0 are the steps.
         seen.add(tuple(np.unique(said.versions)))
         assert (np.diff(said.versions) >= 0).all()
-        check(world, ids, said)
+        check_generation(world, ids, said)
     assert any(len(versions) > 1 for versions in seen), seen
     assert engine.stats()["recomputed_tokens"] > 0
 
@@ -153,9 +144,9 @@ def test_the_prefix_cache_is_empty_after_a_swap(
     """A prompt of more than one block, warm before the push: its first token is of new keys."""
     ids = prompt(30, 300)
     for _ in range(2):
-        check(world, ids, runner.run(engine.generate(ids, sampling(1, tokens=3))))
+        check_generation(world, ids, runner.run(engine.generate(ids, sampling(1, tokens=3))))
     runner.run(world.push(engine, engine.version.step + 1))
-    check(world, ids, runner.run(engine.generate(ids, sampling(1, tokens=3))))
+    check_generation(world, ids, runner.run(engine.generate(ids, sampling(1, tokens=3))))
 
 
 def test_min_version_holds_a_request_back(
@@ -245,7 +236,7 @@ def test_wrong_weights_are_refused_and_the_old_ones_stay(
     with pytest.raises(WeightsError, match="older"):
         runner.run(engine.load_weights(PolicyVersion(0, 0), good.location, good.digest))
     assert engine.version.step == step
-    check(world, prompt(8), runner.run(engine.generate(prompt(8), sampling(8))))
+    check_generation(world, prompt(8), runner.run(engine.generate(prompt(8), sampling(8))))
 
 
 def test_a_failed_update_is_tried_again_whole(
@@ -280,7 +271,7 @@ def test_a_failed_update_is_tried_again_whole(
         return await asyncio.gather(*running)
 
     for i, said in enumerate(runner.run(work())):
-        check(world, prompt(i), said)
+        check_generation(world, prompt(i), said)
     assert len(tries) == 2
     assert engine.stats()["failed_updates"] == 1
     assert engine.stats()["engine_deaths"] == 0

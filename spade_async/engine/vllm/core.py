@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import time
@@ -27,6 +28,9 @@ from spade_async.types import PolicyVersion
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_BURIAL_S = 5.0
+"""Longest that a killed process takes to be gone."""
 
 
 class CoreDied(Exception):
@@ -49,6 +53,7 @@ class Core:
         """Tries of a weight update that failed."""
         self.died = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._processes = list(llm.engine_core.resources.engine_manager.processes)
         self._pidfds = [os.pidfd_open(pid) for pid in self.pids]
         for fd in self._pidfds:
             self._loop.add_reader(fd, self._see_death)
@@ -88,7 +93,11 @@ class Core:
     @property
     def pids(self) -> list[int]:
         """Processes that hold the model."""
-        return [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
+        return [process.pid for process in self._processes]
+
+    @property
+    def _is_dead(self) -> bool:
+        return self.died.is_set() or self._llm is None or self._llm.errored
 
     async def follow(self, stream: Stream) -> None:
         """Have a request said to its end; what was said is kept in the stream.
@@ -119,7 +128,7 @@ class Core:
             raise
         except Exception as cause:
             stream.keep()
-            if isinstance(cause, CoreDied | EngineDeadError) or self._llm.errored:
+            if isinstance(cause, CoreDied | EngineDeadError) or self._is_dead:
                 raise CoreDied from cause
             raise GenerationError(f"vLLM: {type(cause).__name__}: {cause}") from cause
         finally:
@@ -187,8 +196,20 @@ class Core:
         self._stopped = True
         self._close_pidfds()
         self.died.set()
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        llm, self._llm = self._llm, None
+        if llm is None:
+            return
         with contextlib.suppress(Exception):
-            await asyncio.to_thread(self._llm.shutdown, timeout=0)
+            llm.shutdown(timeout=0)
+        for process in self._processes:
+            # Buried, or it would stay as a zombie.
+            process.join(_BURIAL_S)
+        del llm
+        # Its parts refer to each other; left to the end of ours they would complain.
+        gc.collect()
 
     async def _connect(self, version: PolicyVersion) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
@@ -210,7 +231,7 @@ class Core:
                 await self._update(info(), str(staged.version.packed), clear_cache)
                 break
             except Exception as cause:
-                if self.died.is_set() or self._llm.errored:
+                if self._is_dead:
                     raise
                 self.failed_updates += 1
                 logger.warning(
@@ -245,7 +266,7 @@ class Core:
         except EngineDeadError as cause:
             raise CoreDied from cause
         except Exception as cause:
-            if self._llm.errored and not isinstance(cause, CoreDied):
+            if self._is_dead and not isinstance(cause, CoreDied):
                 raise CoreDied from cause
             raise
         finally:
