@@ -17,8 +17,8 @@ from pathlib import Path
 from spade_async.disk.manifest import write_manifest
 from spade_async.types import PolicyVersion
 
-SCHEMA = 1
-"""Version of the learner's own files in a checkpoint."""
+SCHEMA = 2
+"""Version of the learner's own files in a checkpoint; 1 had them as `*.safetensors`."""
 
 STATE_FACTS = "learner_state.json"
 """Schema, branch and step."""

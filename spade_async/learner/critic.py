@@ -26,8 +26,8 @@ from spade_async.grpo.plan import plan_micro_batches
 from spade_async.grpo.samples import TrainSample
 from spade_async.types import Role
 
-CRITIC_TENSORS = "critic.safetensors"
-"""File of a checkpoint."""
+CRITIC_TENSORS = "critic.tensors"
+"""File of a checkpoint; not `*.safetensors`, see `moments.py`."""
 
 
 @dataclass(frozen=True, slots=True)

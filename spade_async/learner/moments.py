@@ -1,7 +1,8 @@
 """The optimiser's state on disk: one file per rank, read back by any number of ranks.
 
 A file holds the slices of one rank, cut along the first dimension, and says in its header where
-they begin; `learner_state.safetensors` is the file of a lone rank. No pickle.
+they begin; `learner_state.tensors` is the file of a lone rank. The format is safetensors' own, the
+ending is not: vLLM takes every `*.safetensors` of a folder for weights of the model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spade_async.errors import WeightsError
 from spade_async.learner.sharding import first_row, own
 from spade_async.learner.state import LearnerState
 
-STATE_TENSORS = "learner_state.safetensors"
+STATE_TENSORS = "learner_state.tensors"
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """What AdamW keeps per parameter."""
 _RNG = "rng.torch"
@@ -32,7 +33,7 @@ def file_name(rank: int, world: int) -> str:
     """Name of the file of one rank."""
     if world == 1:
         return STATE_TENSORS
-    return f"learner_state-{rank:05d}-of-{world:05d}.safetensors"
+    return f"learner_state-{rank:05d}-of-{world:05d}.tensors"
 
 
 def write_moments(folder: Path, state: LearnerState) -> None:
@@ -77,7 +78,7 @@ def restore_moments(folder: Path, state: LearnerState) -> None:
 
 def _files(folder: Path) -> list[Path]:
     whole = folder / STATE_TENSORS
-    found = sorted(folder.glob("learner_state-*-of-*.safetensors"))
+    found = sorted(folder.glob("learner_state-*-of-*.tensors"))
     if whole.is_file() or not found:
         return [whole]
     world = int(found[0].stem.rsplit("-", 1)[1])

@@ -89,7 +89,8 @@ def test_a_checkpoint_is_an_ordinary_model_folder(model_folder: Path, tmp_path: 
     assert tokenizer.decode(tokenizer("1+2=?")["input_ids"]).replace(" ", "") == "1+2=?"
     original = (model_folder / "tokenizer_hash.txt").read_text()
     assert (folder / "tokenizer_hash.txt").read_text() == original
-    assert {p.suffix for p in folder.iterdir()} <= {".json", ".safetensors", ".txt", ".jinja"}
+    suffixes = {".json", ".safetensors", ".tensors", ".txt", ".jinja"}
+    assert {p.suffix for p in folder.iterdir()} <= suffixes
 
 
 def test_nothing_but_the_checkpoint_is_left_behind(model_folder: Path, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_checkpoint_of_another_schema_is_refused(model_folder: Path, tmp_path:
     folder = tmp_path / save_checkpoint(tmp_path, state, model_folder)
     facts = json.loads((folder / STATE_FACTS).read_text()) | {"schema": 99}
     (folder / STATE_FACTS).write_text(json.dumps(facts))
-    with pytest.raises(WeightsError, match="has schema 99, this code reads 1"):
+    with pytest.raises(WeightsError, match="has schema 99, this code reads 2"):
         load_checkpoint(folder, CONFIG.learner)
 
 

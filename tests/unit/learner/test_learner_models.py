@@ -65,6 +65,8 @@ def test_a_model_learns_and_its_checkpoint_is_an_ordinary_folder(
     read = AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float32)
     torch.testing.assert_close(logits(read), after, rtol=0, atol=1e-5)
     AutoTokenizer.from_pretrained(tmp_path / name)
+    # vLLM reads every such file as weights of the model.
+    assert [p.name for p in (tmp_path / name).glob("*.safetensors")] == ["model.safetensors"]
 
     again = load_checkpoint(tmp_path / name, config.learner)
     train(state, config, range(3, 4))

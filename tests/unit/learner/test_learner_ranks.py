@@ -60,7 +60,7 @@ def test_a_run_of_one_then_two_then_one_rank_equals_one_all_along(
     checkpoint = tmp_path / "checkpoints" / "branch-0-step-3"
     assert damage(checkpoint) is None
     files = {p.name for p in checkpoint.iterdir()}
-    assert {f"learner_state-0000{n}-of-00002.safetensors" for n in range(2)} <= files
+    assert {f"learner_state-0000{n}-of-00002.tensors" for n in range(2)} <= files
     AutoModelForCausalLM.from_pretrained(checkpoint)
     # Two ranks' slices in one process.
     last = run_steps(
