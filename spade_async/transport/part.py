@@ -18,7 +18,7 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.telemetry import logs, stacks
 from spade_async.transport import lifeline
 from spade_async.transport.endpoint import remove_endpoint
-from spade_async.weights.folder import remove_weights_folder, weights_folder, weights_owner
+from spade_async.weights.folder import is_left_by, remove_weights_folder, weights_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,6 @@ def _remove_places(part: Part, supervisor: int) -> None:
         remove_endpoint(Path(part.endpoint.removeprefix("ipc://")).parent)
     with contextlib.suppress(Exception):
         folder = weights_folder(load_resolved(part.run_dir), part.run_dir)
-        # A next start may have it by now; not one without an owner, for that start waits until we
-        # are gone: it is what a removal left that another part wrote into.
-        if weights_owner(folder) in (supervisor, None):
+        # A next start may have it by now.
+        if is_left_by(folder, supervisor):
             remove_weights_folder(folder)

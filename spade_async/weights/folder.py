@@ -107,10 +107,20 @@ def remove_weights_folder(folder: Path) -> None:
             return
 
 
-def weights_owner(folder: Path) -> int | None:
-    """Pid of the supervisor that made the folder; None when there is no such folder."""
+def is_left_by(folder: Path, supervisor: int) -> bool:
+    """Whether a folder is nobody's once that supervisor is gone: its own, or a dead process's.
+
+    Args:
+        folder: the weights folder of a run.
+        supervisor: pid of what seems to have been our supervisor: a part that was just starting
+            when it died knows only who took its place as parent.
+    """
     owner = _owner(folder)
-    return None if owner is None else owner[0]
+    if owner is None:
+        # What a removal left that another part wrote into: a next start waits until all are gone.
+        return True
+    pid, start, _ = owner
+    return pid == supervisor or _start(pid) != start
 
 
 def sweep_stale_folders(root: Path = SHARED_MEMORY) -> list[Path]:

@@ -17,6 +17,7 @@ from spade_async.errors import WeightsError
 from spade_async.weights import folder as folders
 from spade_async.weights.folder import (
     check_shared_memory,
+    is_left_by,
     make_weights_folder,
     remove_weights_folder,
     sweep_stale_folders,
@@ -96,6 +97,20 @@ def test_a_folder_that_a_dying_part_still_writes_into_is_removed(shared: Path) -
     remove_weights_folder(folder)
     writer.join()
     assert not folder.exists()
+
+
+def test_whose_a_folder_is_once_its_supervisor_is_gone(shared: Path, tmp_path: Path) -> None:
+    folder = make_weights_folder(Config(), tmp_path / "run")
+    owner = json.loads((folder / "owner.json").read_text())
+    assert is_left_by(folder, os.getpid())
+    # A next start has it, and that one lives.
+    assert not is_left_by(folder, os.getpid() + 1)
+    # The supervisor died before we could ask who it was: its folder is a dead process's.
+    for dead in ({"start": "0"}, {"pid": 2**22 + 1}):
+        (folder / "owner.json").write_text(json.dumps(owner | dead))
+        assert is_left_by(folder, os.getppid())
+    (folder / "owner.json").unlink()
+    assert is_left_by(folder, os.getppid())
 
 
 def test_what_a_cut_removal_left_without_an_owner_goes_in_the_end(shared: Path) -> None:
