@@ -89,6 +89,13 @@ def engine_arguments(
         "disable_log_stats": True,
         "enable_log_requests": False,
     }
+    if is_cpu:
+        # A prompt that is read in pieces ends vLLM's process there when its request has a seed
+        # ("CPU Generator does not use offset"): each is read whole.
+        arguments["enable_chunked_prefill"] = False
+        arguments["max_num_batched_tokens"] = max(
+            arguments["max_num_batched_tokens"], arguments["max_model_len"]
+        )
     if vllm.kv_cache_bytes is not None:
         arguments["kv_cache_memory_bytes"] = vllm.kv_cache_bytes
     elif is_cpu:

@@ -220,7 +220,11 @@ def test_arguments_on_a_cpu_and_on_a_gpu(tmp_path: Path) -> None:
     assert cpu["weight_transfer_config"] == {"backend": "spade_async_file"}
     assert cpu["max_model_len"] == 256, "the model has no place for one more"
     assert engine_arguments(folder, config, 200, is_cpu=True)["max_model_len"] == 201
+    little = EngineConfig(kind="vllm", slots=8, prefill_tokens=16)
+    whole = engine_arguments(folder, little, 256, is_cpu=True)
+    assert (whole["enable_chunked_prefill"], whole["max_num_batched_tokens"]) == (False, 256)
     gpu = engine_arguments(folder, config, 256, is_cpu=False)
+    assert "enable_chunked_prefill" not in gpu
     assert (gpu["dtype"], gpu["enforce_eager"]) == ("bfloat16", False)
     assert gpu["weight_transfer_config"] == {"backend": "spade_async_ipc"}
     assert "kv_cache_memory_bytes" not in gpu
