@@ -48,7 +48,7 @@ PROFILES = {"plain": "compute", "ctypes": "compute", "fork": "compute"}
 def policy_for(name: str) -> SandboxPolicy:
     """Limits of the arena of this name."""
     return SandboxPolicy(
-        num_workers=8, spares=2, wall_s_per_call=1.2, cpu_s_per_call=0.3, load_wall_s=2.0,
+        num_workers=8, spares=2, wall_s_per_call=0.8, cpu_s_per_call=0.3, load_wall_s=1.0,
         memory_bytes=64 << 20, reply_bytes=64 << 10, branches=8,
         imports=() if name == "plain" else ("ctypes",), profiles=(PROFILES.get(name, name),),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,21 @@ SMALL = {
 """Settings with which a learner step takes about half a second of one core."""
 
 
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder of the whole session, the same one in all its worker processes."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # each worker's own base lies in that of the session
+    folder = base / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def nano_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A nano model after a few warm-start steps: about half of its designs are valid."""
-    cache = tmp_path_factory.mktemp("cache")
+    # Its maker holds a lock; whoever comes later waits and finds the model in the cache.
+    cache = shared_folder(tmp_path_factory, "nano-cache")
     done = subprocess.run(
         [sys.executable, "-m", "spade_async.nano", "--steps", "110", "--programs", "8",
          "--answers", "2"],
@@ -278,9 +290,14 @@ def whole_run(root: Path, model: Path | str | None, **values: Any) -> Iterator[W
 
 
 @pytest.fixture(scope="session")
-def finished(
-    tmp_path_factory: pytest.TempPathFactory, nano_model: Path
-) -> Iterator[tuple[WholeRun, Ended]]:
+def finished(tmp_path_factory: pytest.TempPathFactory, nano_model: Path) -> tuple[WholeRun, Ended]:
     """A run that nothing disturbed, and what its command said. Change copies of it only."""
-    with whole_run(tmp_path_factory.mktemp("finished") / "run", nano_model) as run:
-        yield run, run.finish()
+    folder = shared_folder(tmp_path_factory, "finished")
+    root, said = folder / "run", folder / "ended.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not said.exists():
+            assert not root.exists(), "another worker could not make it: see there"
+            with whole_run(root, nano_model) as run:
+                said.write_text(json.dumps(astuple(run.finish())))
+    return WholeRun(root, nano_model), Ended(*json.loads(said.read_text()))
