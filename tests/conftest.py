@@ -15,9 +15,25 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 LONGEST = (
     "learning/test_nano_unguarded.py",
     "attacks/test_unprivileged.py",
+    "integration/test_run_deaths.py",
+    "integration/test_run_hangs.py",
+    "integration/test_chaos.py",
+    "integration/test_run_clock_jumps.py",
+    "integration/test_run_bad_input.py",
+    "integration/test_replay_step.py",
+    "integration/test_run_interrupts.py",
+    "integration/test_generator_process.py",
+    "integration/test_learner_process.py",
+    "jail/test_hostile_frames.py",
+    "attacks/test_forkable.py",
+    "attacks/test_exhaust_cpu.py",
+    "attacks/test_siblings.py",
+    "jail/test_life_many.py",
+    "jail/test_api_fork.py",
 )
-"""Files that take longer than half a minute, the longest first: with several workers they begin
-first, so that none is left alone with one at the end. Measured on two quiet cores."""
+"""Files that take longest, about in this order: with several workers they begin first, so that none
+is left alone with one at the end. Those that want the nano model come after others, as one worker
+makes it for all."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -164,6 +164,19 @@ class Core:
         except ProcessFailure as fault:
             self.fatal = self.fatal or str(fault)
 
+    def forget(self, group_ids: Iterable[str]) -> None:
+        """Take groups that stand in a batch out of memory.
+
+        A play group whose hinted arm is still out stays, for its design.
+        """
+        for group_id in group_ids:
+            self.design_groups.pop(group_id, None)
+            play = self.play_groups.get(group_id)
+            if play is not None:
+                play.is_ready = False
+                if play.is_complete:
+                    del self.play_groups[group_id]
+
     def min_version(self, birth: int) -> int:
         """Packed version a generator must have loaded for a group of that birth."""
         return self.versions.newest(birth).packed

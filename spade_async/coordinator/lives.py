@@ -15,7 +15,7 @@ from spade_async.coordinator.batch import Plan
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.news import News
 from spade_async.coordinator.publish import Publisher
-from spade_async.coordinator.regroup import restore_schedule, set_apart
+from spade_async.coordinator.regroup import restore_schedule
 from spade_async.coordinator.resume import Resumed, replays, undo
 from spade_async.coordinator.watch import Watch
 from spade_async.telemetry.tensorboard import EventWriter
@@ -84,7 +84,7 @@ class Lives:
         core.counters["steps_undone"] += had - core.step
         with core.ledger.transaction():
             plans: list[Plan] = replays(core, batches)
-            set_apart(core, batches)
+            core.forget(s.group_id for batch in batches for s in batch.samples)
             restore_schedule(core, core.ledger.last_ordinal(), num_replays=len(plans))
             core.save_state()
         resumed.replay[:] = plans

@@ -356,7 +356,7 @@ class Coordinator:
             return plan
         self.core.batch_came_to_nothing(plan.group_ids, plan.left_out)
         self.core.schedule.step_cancelled()
-        self._steps.forget(plan.group_ids)
+        self.core.forget(plan.group_ids)
         return None
 
     def _write_status(self, *, force: bool = False) -> None:

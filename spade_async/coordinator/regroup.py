@@ -18,7 +18,7 @@ from spade_async.coordinator.state import (
     MemberState,
     PlayGroup,
 )
-from spade_async.ledger import BatchRow, GroupRow, SampleRow
+from spade_async.ledger import GroupRow, SampleRow
 from spade_async.types import Arm, Environment, Role
 
 log = logging.getLogger(__name__)
@@ -54,20 +54,6 @@ def regroup(core: Core) -> None:
             if trained is not None:
                 _add_play_group(core, trained, members)
                 core.play_groups[play_id].is_ready = False
-
-
-def set_apart(core: Core, batches: list[BatchRow]) -> None:
-    """Take groups that stand in a batch to be trained again out of the memory of a living run.
-
-    The counterpart of `regroup`: a play group whose hinted arm is still out stays, for its design.
-    """
-    for group_id in {sample.group_id for batch in batches for sample in batch.samples}:
-        core.design_groups.pop(group_id, None)
-        play = core.play_groups.get(group_id)
-        if play is not None:
-            play.is_ready = False
-            if play.is_complete:
-                del core.play_groups[group_id]
 
 
 def _is_played(play: PlayGroup) -> bool:

@@ -126,7 +126,7 @@ class StepLoop:
         core.versions.add(version, ordinal)
         core.schedule.step_finished(ordinal)
         core.fruitless.step_made()
-        self.forget(plan.group_ids)
+        core.forget(plan.group_ids)
         self.newest.update(metrics)
         self._publisher.announce(
             WeightsPublished(
@@ -322,17 +322,6 @@ class StepLoop:
                 if self._core.config.is_scripted
                 else f"spade-async replay {self._core.folder.root} {report.quarantine}",
             )
-
-    def forget(self, group_ids: frozenset[str]) -> None:
-        """Forget the groups that were taken; a play group stays while its hinted arm is out."""
-        core = self._core
-        for group_id in group_ids:
-            core.design_groups.pop(group_id, None)
-            play = core.play_groups.get(group_id)
-            if play is not None:
-                play.is_ready = False
-                if play.is_complete:
-                    del core.play_groups[group_id]
 
     def _drop_traces(self) -> None:
         """Tokens of samples that no fall-back can need any more leave the ledger."""

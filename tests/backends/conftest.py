@@ -8,7 +8,8 @@ import pytest
 from spade_async.errors import SandboxError
 from spade_async.sandbox import SyncPool
 from spade_async.types import Reply
-from tests.backends.policies import environment, policy
+from tests.backends.policies import policy
+from tests.support.jail_steps import step_in
 
 
 @pytest.fixture(scope="session")
@@ -56,37 +57,9 @@ def step(pool: SyncPool) -> Callable[..., Reply]:
     """Run statements as the body of `step` in a fresh child and give the reply of that call."""
 
     def run(body: str, *, head: str = "", text: str = "go", on: SyncPool = pool) -> Reply:
-        with on.session(environment(body, head), 1) as session:
-            if not session.loaded.ok:
-                return session.loaded
-            assert session.reset().ok
-            return session.step(text)
+        return step_in(on, body, head, text)
 
     return run
-
-
-@pytest.fixture
-def family() -> Callable[[int], set[int]]:
-    """Process ids below a process, zombies left out."""
-
-    def find(pid: int) -> set[int]:
-        children: dict[int, list[int]] = {}
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{name}/stat") as file:
-                    state, parent = file.read().rpartition(")")[2].split()[:2]
-            except OSError:
-                continue
-            if state != "Z":
-                children.setdefault(int(parent), []).append(int(name))
-        found, todo = set(), [pid]
-        while todo:
-            new = children.get(todo.pop(), [])
-            found.update(new)
-            todo.extend(new)
-        return found
-
-    return find
 
 
 @pytest.fixture

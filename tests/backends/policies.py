@@ -1,7 +1,5 @@
 """Pools and environments of the contract suite."""
 
-import textwrap
-
 from spade_async.sandbox import SandboxPolicy
 
 BACKENDS = ("native", "nsjail", "subprocess")
@@ -31,15 +29,3 @@ def policy(backend: str, **changes: object) -> SandboxPolicy:
         "allow_unsafe": backend == "subprocess",
     }  # fmt: skip
     return SandboxPolicy(**{**values, **changes})  # type: ignore[arg-type]
-
-
-def environment(body: str, head: str = "") -> str:
-    """Source of an environment whose `step` runs `body` and then ends with reward 1."""
-    return (
-        textwrap.dedent(head)
-        + "\nclass ProbeEnv:\n"
-        + "    def reset(self, seed=None):\n        return 'start', {}\n"
-        + "    def step(self, action):\n"
-        + textwrap.indent(textwrap.dedent(body), " " * 8)
-        + "\n        return 'done', 1.0, True, False, {}\n"
-    )

@@ -8,6 +8,7 @@ import pytest
 
 from spade_async.types import Outcome
 from tests.backends.policies import JAILED
+from tests.support.jail_steps import OPEN_DESCRIPTORS
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -119,17 +120,7 @@ def test_the_host_names_nothing_inside(step):
 
 
 def test_a_child_has_its_pipes_and_nothing_else(step):
-    body = """
-    import os
-    found = []
-    for fd in range(4096):
-        try:
-            os.get_inheritable(fd)
-            found.append(fd)
-        except OSError:
-            pass
-    return repr(found), 0.0, True, False, {}
-    """
+    body = OPEN_DESCRIPTORS + "return repr(found), 0.0, True, False, {}"
     assert step(body).observation in ("[0]", "[0, 1]")
 
 

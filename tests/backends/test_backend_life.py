@@ -18,30 +18,16 @@ from spade_async.jail_backends import kafel
 from spade_async.jail_backends.nsjail import debian_package
 from spade_async.sandbox import Pool, SandboxPolicy, SyncPool
 from spade_async.types import Outcome
-from tests.backends.policies import BACKENDS, environment, policy
+from tests.backends.policies import BACKENDS, policy
+from tests.support.family import descendants, wait_gone
+from tests.support.few_descriptors import check_recovery
+from tests.support.jail_steps import environment
 
 pytestmark = pytest.mark.timeout(120)
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = BACKENDS[1:]
 SOURCE = "class AEnv:\n def reset(self, seed): return 'x', {}\n"
-
-
-def wait_gone(pids: set[int], seconds: float) -> set[int]:
-    """Those that still run after a while."""
-    until = time.monotonic() + seconds
-    while pids and time.monotonic() < until:
-        left = set()
-        for pid in pids:
-            try:
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state not in "ZX":
-                left.add(pid)
-        pids = left
-        time.sleep(0.02)
-    return pids
 
 
 def test_an_unknown_backend_is_refused_with_a_suggestion():
@@ -155,13 +141,13 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("backend", PROCESSES, indirect=True)
-def test_kill_9_of_the_owner_leaves_no_process(backend, family):
+def test_kill_9_of_the_owner_leaves_no_process(backend):
     command = [sys.executable, "-c", OWNER, backend]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "ready\n"
         time.sleep(0.2)
-        found = family(owner.pid)
+        found = descendants(owner.pid)
         assert len(found) >= 4
         owner.send_signal(signal.SIGKILL)
         owner.wait()
@@ -169,15 +155,15 @@ def test_kill_9_of_the_owner_leaves_no_process(backend, family):
 
 
 @pytest.mark.parametrize("backend", PROCESSES, indirect=True)
-def test_closing_or_dropping_a_pool_leaves_nothing(backend, family):
+def test_closing_or_dropping_a_pool_leaves_nothing(backend):
     def use(close: bool) -> tuple[int, set[int]]:
-        before = family(os.getpid())
+        before = descendants(os.getpid())
         fds = len(os.listdir("/proc/self/fd"))
         pool = SyncPool(policy(backend, num_workers=2, spares=2))
         pool.start()
         session = pool.session(SOURCE, 0)
         session.__enter__()
-        mine = family(os.getpid()) - before
+        mine = descendants(os.getpid()) - before
         assert mine
         if close:
             pool.close()
@@ -206,14 +192,14 @@ def test_the_asyncio_front_serves_many_at_once(backend):
 
 
 @pytest.mark.parametrize("backend", PROCESSES, indirect=True)
-def test_a_killed_spare_is_replaced(backend, family):
-    others = family(os.getpid())
+def test_a_killed_spare_is_replaced(backend):
+    others = descendants(os.getpid())
     with SyncPool(policy(backend, num_workers=1, spares=1)) as pool:
         deadline = time.monotonic() + 30
         while pool.stats()["spare"] < 1:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        for pid in family(os.getpid()) - others:
+        for pid in descendants(os.getpid()) - others:
             with contextlib.suppress(ProcessLookupError):  # it died with its supervisor
                 os.kill(pid, signal.SIGKILL)
         while pool.stats()["lost_spares"] < 1:
@@ -240,36 +226,7 @@ def test_what_needs_the_native_core_says_so():
 
 @pytest.mark.parametrize("backend", PROCESSES, indirect=True)
 def test_too_few_descriptors_is_a_typed_refusal_and_then_recovery(backend):
-    program = (
-        "import resource, sys\n"
-        "from spade_async.errors import SandboxError\n"
-        "from spade_async.sandbox import *\n"
-        "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
-        "policy = SandboxPolicy(num_workers=64, spares=2, backend=sys.argv[1],\n"
-        "                       allow_unsafe=sys.argv[1] == 'subprocess')\n"
-        "refused, sessions = 0, []\n"
-        "with SyncPool(policy) as pool:\n"
-        "    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
-        "    for seed in range(40):\n"
-        f"        session = pool.session({SOURCE!r}, seed)\n"
-        "        try:\n"
-        "            session.__enter__()\n"
-        "            sessions.append(session)\n"
-        "        except SandboxError as error:\n"
-        "            refused += 1\n"
-        "            assert 'worker' in str(error), error\n"
-        "            if refused > 2: break\n"
-        "    assert refused and len(sessions) > 4, (refused, len(sessions))\n"
-        "    for session in sessions: session.close()\n"
-        f"    with pool.session({SOURCE!r}, 0) as session:\n"
-        "        assert session.reset().ok\n"
-        "print('recovered')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, backend], cwd=ROOT, capture_output=True, text=True,
-        timeout=100, check=False,
-    )  # fmt: skip
-    assert done.stdout == "recovered\n", done.stderr
+    check_recovery(backend, 64)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

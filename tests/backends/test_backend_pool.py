@@ -5,13 +5,15 @@ import concurrent.futures
 import os
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from spade_async.errors import SandboxBusy, SandboxError
-from spade_async.sandbox import Pool, SyncPool
+from spade_async.sandbox import Pool, SyncPool, SyncSession
 from spade_async.types import Outcome, Reply
 from tests.backends.policies import BACKENDS, GUESS, policy
+from tests.support.family import descendants
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -56,12 +58,11 @@ def test_a_full_queue_is_typed_and_passes(backend):
         waiter.close()
 
 
-def test_closing_the_pool_during_a_call_is_a_fault_of_that_call(backend):
-    own = SyncPool(policy(backend, wall_s_per_call=60, cpu_s_per_call=60))
-    own.start()
-    source = "class AEnv:\n def reset(self, s):\n  import time; time.sleep(1000)\n"
-    session = own.session(source, 0)
-    session.__enter__()
+SLEEPS = "class AEnv:\n def reset(self, s):\n  import time; time.sleep(1000)\n"
+
+
+def cut_call(session: SyncSession, cut: Callable[[], None]) -> str:
+    """What a call says that is cut while it is under way."""
     seen: list[str] = []
 
     def call() -> None:
@@ -72,32 +73,27 @@ def test_closing_the_pool_during_a_call_is_a_fault_of_that_call(backend):
     thread = threading.Thread(target=call)
     thread.start()
     time.sleep(0.3)
-    own.close()
+    cut()
     thread.join(30)
-    assert seen
-    assert "closed" in seen[0]
+    (said,) = seen
+    return said
+
+
+def test_closing_the_pool_during_a_call_is_a_fault_of_that_call(backend):
+    own = SyncPool(policy(backend, wall_s_per_call=60, cpu_s_per_call=60))
+    own.start()
+    session = own.session(SLEEPS, 0)
+    session.__enter__()
+    assert "closed" in cut_call(session, own.close)
     with pytest.raises(SandboxError, match="closed"):
         own.session(GUESS, 0).__enter__()
 
 
 def test_closing_a_session_during_its_call_ends_the_child(backend):
     with SyncPool(policy(backend, wall_s_per_call=60, cpu_s_per_call=60)) as own:
-        source = "class AEnv:\n def reset(self, s):\n  import time; time.sleep(1000)\n"
-        session = own.session(source, 0)
+        session = own.session(SLEEPS, 0)
         session.__enter__()
-        seen: list[str] = []
-
-        def call() -> None:
-            with pytest.raises(SandboxError) as fault:
-                session.reset()
-            seen.append(str(fault.value))
-
-        thread = threading.Thread(target=call)
-        thread.start()
-        time.sleep(0.3)
-        session.close()
-        thread.join(30)
-        assert seen
+        assert cut_call(session, session.close)
         assert own.stats()["live"] == 0
         with own.session(GUESS, 0) as other:
             assert other.reset().ok
@@ -198,7 +194,7 @@ def test_a_forked_child_cannot_use_the_pool_and_the_parent_still_can(pool):
         assert session.reset().ok
 
 
-def test_a_hundred_sessions_leave_nothing_behind(pool, backend, family):
+def test_a_hundred_sessions_leave_nothing_behind(pool, backend):
     def play(count: int) -> None:
         for seed in range(count):
             with pool.session(GUESS, seed) as session:
@@ -209,7 +205,7 @@ def test_a_hundred_sessions_leave_nothing_behind(pool, backend, family):
         deadline, last = time.monotonic() + 30, (-1, -1)
         while time.monotonic() < deadline:
             time.sleep(0.3)
-            now = len(os.listdir("/proc/self/fd")), len(family(os.getpid()))
+            now = len(os.listdir("/proc/self/fd")), len(descendants(os.getpid()))
             if now == last and pool.stats()["spare"] == 2:
                 return now
             last = now

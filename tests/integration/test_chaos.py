@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from spade_async.types import PolicyVersion
+from tests.support.promises import check_curves_go_on, check_nothing_lost_or_twice
 from tests.support.whole_run import END_LIMIT_S, START_LIMIT_S, WholeRun, whole_run
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "8"))
@@ -81,26 +81,9 @@ def test_kills_at_random_instants_lose_nothing_and_train_nothing_twice(
 
 
 def check(run: WholeRun) -> None:
-    """The promises, from the report and again from the rows themselves."""
-    figures = run.report()
-    keys = ("samples_lost", "samples_trained_twice", "samples_over_bound", "lost_to_rollback")
-    assert {key: figures[key] for key in keys} == dict.fromkeys(keys, 0)
-    trained = Counter(
-        row[0]
-        for row in run.query(
-            "SELECT sample_id FROM batch_samples JOIN batches USING (ordinal)"
-            " WHERE state = 'consumed'"
-        )
-    )
-    assert set(trained.values()) == {1}
-    steps = [row[0] for row in run.query("SELECT step FROM batches WHERE state = 'consumed'")]
-    assert sorted(steps) == list(range(1, run.values["train.steps"] + 1))
+    """The promises."""
+    num_steps = run.values["train.steps"]
+    check_nothing_lost_or_twice(run, num_steps)
+    check_curves_go_on(run, "learner/samples", num_steps)
     versions = [PolicyVersion.unpack(row[0]) for row in run.query("SELECT packed FROM versions")]
     assert len(set(versions)) == len(versions)
-    events = EventAccumulator(str(run.folder.tensorboard), size_guidance={"scalars": 0})
-    events.Reload()
-    for tag in events.Tags()["scalars"]:
-        axis = [event.step for event in events.Scalars(tag)]
-        assert axis == sorted(set(axis)), tag
-    whole = [event.step for event in events.Scalars("learner/samples")]
-    assert whole == list(range(1, run.values["train.steps"] + 1))

@@ -9,14 +9,13 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from spade_async.types import PolicyVersion
+from tests.support.promises import check_curves_go_on, check_nothing_lost_or_twice
 from tests.support.whole_run import END_LIMIT_S, START_LIMIT_S, WholeRun, whole_run
 
 STEPS = 15
@@ -102,22 +101,8 @@ def test_run_that_died_often_finishes_with_nothing_lost_and_nothing_twice(
 ) -> None:
     run.finish()
     assert finished_before_kills <= finished_samples(run)
-    report = run.report()
-    assert report["steps"] == STEPS
-    keys = ("samples_lost", "samples_trained_twice", "samples_over_bound", "lost_to_rollback",
-            "tokens_discarded_for_age", "nonfinite_updates")  # fmt: skip
-    assert {key: report[key] for key in keys} == dict.fromkeys(keys, 0)
-    # The same from the rows themselves.
-    trained = Counter(
-        row[0]
-        for row in run.query(
-            "SELECT sample_id FROM batch_samples JOIN batches USING (ordinal)"
-            " WHERE state = 'consumed'"
-        )
-    )
-    assert set(trained.values()) == {1}
-    steps = [row[0] for row in run.query("SELECT step FROM batches WHERE state = 'consumed'")]
-    assert sorted(steps) == list(range(1, STEPS + 1))
+    more = ("tokens_discarded_for_age", "nonfinite_updates")
+    check_nothing_lost_or_twice(run, STEPS, *more)
 
 
 def test_version_is_never_used_again(run: WholeRun) -> None:
@@ -130,12 +115,4 @@ def test_version_is_never_used_again(run: WholeRun) -> None:
 
 
 def test_step_axis_of_every_curve_goes_on_without_doubles(run: WholeRun) -> None:
-    events = EventAccumulator(str(run.folder.tensorboard), size_guidance={"scalars": 0})
-    events.Reload()
-    tags = events.Tags()["scalars"]
-    assert "learner/loss" in tags
-    for tag in tags:
-        steps = [event.step for event in events.Scalars(tag)]
-        assert steps == sorted(set(steps)), tag
-    whole = [event.step for event in events.Scalars("learner/loss")]
-    assert whole == list(range(1, run.num_steps() + 1))
+    check_curves_go_on(run, "learner/loss", run.num_steps())

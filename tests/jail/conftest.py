@@ -1,12 +1,12 @@
 """Helpers of the jail's tests: one call into a fresh pool, and a body for `step`."""
 
-import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from spade_async.sandbox import SandboxPolicy, SyncPool
 from spade_async.types import Reply
+from tests.support.jail_steps import step_in
 
 POLICY = SandboxPolicy(
     num_workers=4, spares=2, wall_s_per_call=2.0, cpu_s_per_call=0.5, load_wall_s=2.0,
@@ -26,22 +26,6 @@ def step(pool: SyncPool) -> Callable[[str], Reply]:
     """Run statements as the body of `step` in a fresh worker and give the reply of that call."""
 
     def run(body: str, *, head: str = "", on: SyncPool = pool) -> Reply:
-        with on.session(environment(body, head), 1) as session:
-            if not session.loaded.ok:
-                return session.loaded
-            assert session.reset().ok
-            return session.step("go")
+        return step_in(on, body, head)
 
     return run
-
-
-def environment(body: str, head: str = "") -> str:
-    """Source of an environment whose `step` runs `body` and then ends with reward 1."""
-    return (
-        textwrap.dedent(head)
-        + "\nclass ProbeEnv:\n"
-        + "    def reset(self, seed=None):\n        return 'start', {}\n"
-        + "    def step(self, action):\n"
-        + textwrap.indent(textwrap.dedent(body), " " * 8)
-        + "\n        return 'done', 1.0, True, False, {}\n"
-    )

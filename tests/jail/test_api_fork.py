@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from spade_async.errors import SandboxBusy, SandboxError
 from spade_async.sandbox import Pool, SandboxPolicy
 from spade_async.types import Outcome
 from tests.support.both_fronts import FRONTS, Front
+from tests.support.family import descendants
 
 pytestmark = pytest.mark.timeout(120)
 both = pytest.mark.parametrize("front", FRONTS)
@@ -73,32 +73,12 @@ OTHERS = set()
 def _others():
     """What runs before a test belongs to pools that other tests share."""
     OTHERS.clear()
-    OTHERS.update(processes())
-
-
-def processes():
-    """Process ids whose parent chain leads here, zombies left out."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if state not in "ZX":
-                parents[int(entry.name)] = int(parent)
-    found, todo = set(), [os.getpid()]
-    while todo:
-        above = todo.pop()
-        below = [pid for pid, parent in parents.items() if parent == above]
-        found.update(below)
-        todo.extend(below)
-    return found
+    OTHERS.update(descendants(os.getpid()))
 
 
 def ours():
     """Those of this test."""
-    return processes() - OTHERS
+    return descendants(os.getpid()) - OTHERS
 
 
 def until(holds, seconds=30.0):

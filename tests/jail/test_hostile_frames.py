@@ -24,7 +24,7 @@ THREADS = 4
 PATIENCE_S = 30.0
 """Far above every deadline here, stretched for a starved worker: beyond it a call hangs."""
 POLICY = SandboxPolicy(
-    num_workers=THREADS + 1, spares=4, wall_s_per_call=1.0, cpu_s_per_call=0.5, load_wall_s=3.0,
+    num_workers=THREADS + 1, spares=4, wall_s_per_call=0.5, cpu_s_per_call=0.25, load_wall_s=1.0,
     memory_bytes=64 << 20, reply_bytes=4096,
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ import pytest
 from spade_async.errors import SandboxError
 from spade_async.sandbox import SandboxPolicy, SyncPool, probe_capabilities
 from spade_async.types import Outcome
+from tests.support.jail_steps import OPEN_DESCRIPTORS
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -19,17 +20,7 @@ SMALL = SandboxPolicy(num_workers=2, spares=1)
 
 
 def test_the_worker_has_exactly_its_two_pipes(step):
-    body = """
-    import os
-    found = []
-    for fd in range(4096):
-        try:
-            os.get_inheritable(fd)
-            found.append(fd)
-        except OSError:
-            pass
-    return repr(found), 0.0, True, False, {}
-    """
+    body = OPEN_DESCRIPTORS + "return repr(found), 0.0, True, False, {}"
     # Also with many siblings alive, whose pipes the template has held.
     assert step(body).observation == "[0, 1]"
 

@@ -12,51 +12,14 @@ import pytest
 
 from spade_async.errors import SandboxError
 from spade_async.sandbox import Pool, SandboxPolicy, SyncPool
+from tests.support.family import descendants, wait_gone
+from tests.support.few_descriptors import check_recovery
 
 pytestmark = pytest.mark.timeout(60)
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "class AEnv:\n def reset(self, seed): return 'x', {}\n"
 HANG = "class AEnv:\n def reset(self, seed):\n  while True: pass\n"
-
-
-def descendants(pid: int) -> set[int]:
-    """Process ids below a process, zombies left out."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if state != "Z":
-                children.setdefault(int(parent), []).append(int(entry.name))
-    found, todo = set(), [pid]
-    while todo:
-        new = children.get(todo.pop(), [])
-        found.update(new)
-        todo.extend(new)
-    return found
-
-
-def alive(pids: set[int]) -> set[int]:
-    """Those of the processes that still run."""
-    left = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state not in "ZX":
-            left.add(pid)
-    return left
-
-
-def wait_gone(pids: set[int], seconds: float) -> set[int]:
-    until = time.monotonic() + seconds
-    while (left := alive(pids)) and time.monotonic() < until:
-        time.sleep(0.02)
-    return left
 
 
 @pytest.mark.parametrize("without", [(), ("pid_namespace", "worker_pid_namespace")])
@@ -76,6 +39,8 @@ def test_closing_the_pool_leaves_no_process(without):
 OWNER = """
 import asyncio, sys
 from spade_async.sandbox import Pool, SandboxPolicy, SyncPool
+from tests.support.family import alive, descendants, wait_gone
+from tests.support.few_descriptors import check_recovery
 without = frozenset(sys.argv[2:])
 async def main():
     policy = SandboxPolicy(num_workers=4, spares=4, wall_s_per_call=60, cpu_s_per_call=60)
@@ -189,36 +154,4 @@ def test_neighbours_of_a_hog_get_the_same_transcripts():
 
 
 def test_too_few_descriptors_is_a_typed_refusal_and_then_recovery():
-    program = (
-        "import resource\n"
-        "from spade_async.errors import SandboxError\n"
-        "from spade_async.sandbox import *\n"
-        "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
-        "policy = SandboxPolicy(num_workers=64, spares=2)\n"
-        "refused, sessions = 0, []\n"
-        "with SyncPool(policy) as pool:\n"
-        "    resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))\n"
-        "    for seed in range(40):\n"
-        f"        session = pool.session({SOURCE!r}, seed)\n"
-        "        try:\n"
-        "            session.__enter__()\n"
-        "            sessions.append(session)\n"
-        "        except SandboxError as error:\n"
-        "            refused += 1\n"
-        "            assert 'worker' in str(error), error\n"
-        "            if refused > 2: break\n"
-        "    assert refused and len(sessions) > 4, (refused, len(sessions))\n"
-        "    for session in sessions: session.close()\n"
-        f"    with pool.session({SOURCE!r}, 0) as session:\n"
-        "        assert session.reset().ok\n"
-        "print('recovered')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
-    assert done.stdout == "recovered\n", done.stderr
+    check_recovery("native", 40)

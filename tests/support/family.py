@@ -42,6 +42,14 @@ def alive(pids: set[int]) -> set[int]:
     return pids & parents().keys()
 
 
+def wait_gone(pids: set[int], seconds: float) -> set[int]:
+    """Those that still run after a while."""
+    end = time.monotonic() + seconds
+    while (left := alive(pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left
+
+
 def depth(pid: int) -> int:
     """Number of PID namespaces that a process is in; 0 when it is gone."""
     try:

@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from spade_async.domain import ChatTurn, HeldOutItem
+from tests.support.fixed_domain import (
+    agent_messages,
+    agent_turn,
+    designer_messages,
+    held_out,
+    hint_messages,
+    labels,
+    parse_action,
+    parse_program,
+    seed_environments,
+)
 
-
-def designer_messages(
-    *, skill: str, document: str, exemplars: list[dict[str, Any]]
-) -> list[ChatTurn]:
-    return []
-
-
-def hint_messages(source: str) -> list[ChatTurn]:
-    return []
-
-
-def agent_messages(observation: str, hint: str | None) -> list[ChatTurn]:
-    return []
-
-
-def agent_turn(observation: str) -> list[ChatTurn]:
-    return []
-
-
-def parse_program(reply: str) -> str | None:
-    return None
-
-
-def parse_action(reply: str) -> str:
-    return reply
-
-
-def labels(source: str) -> dict[str, str]:
-    return {}
-
-
-def seed_environments(seed: int) -> Iterator[str]:
-    return iter(())
-
-
-def held_out(instances_per_level: int) -> list[HeldOutItem]:
-    return []
+__all__ = [
+    "agent_messages",
+    "agent_turn",
+    "designer_messages",
+    "held_out",
+    "hint_messages",
+    "labels",
+    "parse_action",
+    "parse_program",
+    "prepare_model",
+    "seed_environments",
+]
 
 
 def prepare_model(name: str, seed: int, progress: Callable[[float, str], None]) -> Path | None:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spade_async.grpo.correction.tokens import (
-    Terms,
-    Tokens,
-    bounded_exp,
-    clipped_surrogate,
-    ratio,
-)
+from spade_async.grpo.correction.tokens import Terms, Tokens, bounded_exp, proximal_objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +24,5 @@ class DecoupledPpo:
     def __call__(self, tokens: Tokens) -> Terms:
         """See `tokens.Rule`."""
         weights = bounded_exp((tokens.proximal - tokens.behaviour).detach())
-        objective = clipped_surrogate(
-            ratio(tokens.policy, tokens.proximal),
-            tokens.advantages,
-            1.0 - self.clip_low,
-            1.0 + self.clip_high,
-        )
+        objective = proximal_objective(tokens, self.clip_low, self.clip_high)
         return Terms(-weights * objective, weights, weights)

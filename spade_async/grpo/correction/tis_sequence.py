@@ -8,8 +8,7 @@ from spade_async.grpo.correction.tokens import (
     Terms,
     Tokens,
     bounded_exp,
-    clipped_surrogate,
-    ratio,
+    proximal_objective,
     sequence_sum,
 )
 
@@ -34,10 +33,5 @@ class TisSequence:
         log_weights = (tokens.proximal - tokens.behaviour).detach()
         raw = bounded_exp(sequence_sum(log_weights, tokens.sequences))[tokens.sequences]
         used = raw.clamp(max=self.cap)
-        objective = clipped_surrogate(
-            ratio(tokens.policy, tokens.proximal),
-            tokens.advantages,
-            1.0 - self.clip_low,
-            1.0 + self.clip_high,
-        )
+        objective = proximal_objective(tokens, self.clip_low, self.clip_high)
         return Terms(-used * objective, raw, used)

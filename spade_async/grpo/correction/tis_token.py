@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from spade_async.grpo.correction.tokens import (
-    Terms,
-    Tokens,
-    bounded_exp,
-    clipped_surrogate,
-    ratio,
-)
+from spade_async.grpo.correction.tokens import Terms, Tokens, bounded_exp, proximal_objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +27,7 @@ class TisToken:
         """See `tokens.Rule`."""
         raw = bounded_exp((tokens.proximal - tokens.behaviour).detach())
         used = raw.clamp(max=self.cap)
-        objective = clipped_surrogate(
-            ratio(tokens.policy, tokens.proximal),
-            tokens.advantages,
-            1.0 - self.clip_low,
-            1.0 + self.clip_high,
-        )
+        objective = proximal_objective(tokens, self.clip_low, self.clip_high)
         return Terms(-used * objective, raw, used)
 
 

@@ -104,6 +104,18 @@ def clipped_surrogate(ratios: Tensor, advantages: Tensor, low: float, high: floa
     return torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
 
 
+def proximal_objective(tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
+    """`clipped_surrogate` of the ratio to the proximal policy.
+
+    Args:
+        tokens: the batch.
+        clip_low: how far below 1 the ratio counts.
+        clip_high: how far above.
+    """
+    ratios = ratio(tokens.policy, tokens.proximal)
+    return clipped_surrogate(ratios, tokens.advantages, 1.0 - clip_low, 1.0 + clip_high)
+
+
 def banded(
     tokens: Tokens, weights: Tensor, gate: Tensor, band: tuple[float, float], clip_low: float,
     clip_high: float,
@@ -115,12 +127,10 @@ def banded(
         weights: [N] importance weights, without gradient.
         gate: [N] what is held against the band, ends included.
         band: lowest and highest value that is kept.
-        clip_low: how far below 1 the ratio to the proximal policy counts.
-        clip_high: how far above.
+        clip_low: see `proximal_objective`.
+        clip_high: see there.
     """
     is_kept = (gate >= band[0]) & (gate <= band[1])
-    objective = clipped_surrogate(
-        ratio(tokens.policy, tokens.proximal), tokens.advantages, 1.0 - clip_low, 1.0 + clip_high
-    )
+    objective = proximal_objective(tokens, clip_low, clip_high)
     losses = torch.where(is_kept, -weights * objective, torch.zeros_like(objective))
     return Terms(losses, weights, torch.where(is_kept, weights, torch.zeros_like(weights)))
