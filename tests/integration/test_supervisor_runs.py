@@ -21,7 +21,7 @@ from spade_async.weights.folder import weights_folder
 
 ROOT = Path(__file__).parents[2]
 GOOD = ("coordinator=coordinate", "gen-0=work", "learner=work")
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 
 
 class Run:

@@ -243,7 +243,7 @@ def test_what_cannot_be_copied_says_why(front):
 def test_processes_that_code_makes_stay_within_the_family(front):
     # A copy whose children hold its pipes is waited for until the wall limit.
     policy = SandboxPolicy(
-        num_workers=6, spares=1, branches=4, wall_s_per_call=5, cpu_s_per_call=0.5
+        num_workers=6, spares=1, branches=4, wall_s_per_call=12, cpu_s_per_call=1
     )
     with Front(front, policy) as pool:
         before = ours()

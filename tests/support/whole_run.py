@@ -76,7 +76,7 @@ def nano_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "spade_async.nano", "--steps", "110", "--programs", "8",
          "--answers", "2"],
         cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, capture_output=True, text=True,
-        timeout=240, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.splitlines()[-1])
