@@ -65,9 +65,10 @@ class FileTransfer(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):
         self.model.load_weights(_tensors(update_info))
 
     def finish_weight_update(self) -> None:
-        """Bring the layers into their final form, tied ones included."""
+        """Bring the layers into their final form, tied heads and experts included."""
         finalize_layerwise_reload(self.model, self.model_config)
         repair_tied(self.model)
+        repair_experts(self.model)
 
     def shutdown(self) -> None:
         """Nothing is held."""
@@ -91,6 +92,27 @@ def repair_tied(model: Any) -> int:
             continue
         if weight.numel():
             method.process_weights_after_loading(module)
+            repaired += 1
+    return repaired
+
+
+def repair_experts(model: Any) -> int:
+    """Pack the experts again, which vLLM does at the first load alone on a CPU.
+
+    The kernel there reads packed weights. An update writes the plain ones over them and stops:
+    without this every expert reads its weights in the wrong order.
+
+    Returns:
+        How many layers were packed; 0 where no kernel of a CPU is in use.
+    """
+    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
+
+    repaired = 0
+    for module in model.modules():
+        kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
+        experts = getattr(kernel, "fused_experts", None)
+        if isinstance(experts, CPUUnquantizedExperts):
+            experts.process_weights_after_loading(module)
             repaired += 1
     return repaired
 
