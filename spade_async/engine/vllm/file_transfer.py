@@ -21,6 +21,7 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
+    layerwise,
 )
 
 
@@ -50,7 +51,12 @@ class FileTransfer(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):
         """Nothing to connect to."""
 
     def start_weight_update(self) -> None:
-        """Prepare each layer for new weights; its parameters hold nothing until they are in."""
+        """Prepare each layer for new weights; its parameters hold nothing until they are in.
+
+        What an update that failed has left is dropped first: vLLM keeps the tensors it had buffered
+        and would load them again before the new ones.
+        """
+        abandon_unfinished(self.model)
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
@@ -72,6 +78,25 @@ class FileTransfer(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):
 
     def shutdown(self) -> None:
         """Nothing is held."""
+
+
+def abandon_unfinished(model: Any) -> int:
+    """Give every layer that an update has not finished its tensors from before.
+
+    Returns:
+        How many layers that were.
+    """
+    abandoned = 0
+    for layer in model.modules():
+        info = layerwise.get_layerwise_info(layer)
+        if not info.can_load():
+            continue
+        if info.kernel_tensors is not None:
+            layerwise._place_kernel_tensors(layer, info)
+        info.reset()
+        abandoned += 1
+    layerwise.LOADING_LAYERS.clear()
+    return abandoned
 
 
 def repair_tied(model: Any) -> int:
