@@ -207,8 +207,13 @@ def create_file(path: Path, config_digest: str) -> None:
     _sync_folder(path.parent)
 
 
-def open_file(path: Path, *, read_only: bool) -> Connection:
+def open_file(path: Path, *, read_only: bool, alone: bool = False) -> Connection:
     """Open and check an existing ledger.
+
+    Args:
+        path: the file.
+        read_only: whether nothing will be written.
+        alone: no writer has it open: a reader then leaves no files beside it.
 
     Raises:
         LedgerError: no such file, not a ledger, damaged, or written by a newer program.
@@ -216,7 +221,7 @@ def open_file(path: Path, *, read_only: bool) -> Connection:
     if not path.is_file():
         raise LedgerError(f"ledger {path} does not exist: is this a run folder?")
     with ledger_errors(path, "opening"):
-        connection = Connection(path, _connect(path, read_only=read_only))
+        connection = Connection(path, _connect(path, read_only=read_only, alone=alone))
     try:
         _check(connection, thorough=not read_only)
         if not read_only and connection.schema < SCHEMA_VERSION:
@@ -227,7 +232,7 @@ def open_file(path: Path, *, read_only: bool) -> Connection:
     return connection
 
 
-def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+def _connect(path: Path, *, read_only: bool, alone: bool) -> sqlite3.Connection:
     # A file that is no database opens all the same: only the first statement fails.
     uri = path.resolve().as_uri()
     raw = sqlite3.connect(
@@ -241,7 +246,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             raw.execute("PRAGMA journal_mode = WAL").fetchone()
             raw.execute("PRAGMA synchronous = NORMAL")
             raw.execute(f"PRAGMA journal_size_limit = {64 << 20}")
-        elif _needs_immutable(path):
+        elif _is_immutable(path, alone=alone):
             raw.close()
             raw = sqlite3.connect(uri + "?mode=ro&immutable=1", uri=True, isolation_level=None)
         raw.row_factory = sqlite3.Row
@@ -252,10 +257,11 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     return raw
 
 
-def _needs_immutable(path: Path) -> bool:
-    """A read-only folder cannot hold the index of a log; without a log none is needed."""
+def _is_immutable(path: Path, *, alone: bool) -> bool:
+    """Whether no index of a log is made: no log, and a read-only folder or no writer."""
     log = path.with_name(path.name + "-wal")
-    return not os.access(path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+    has_log = log.exists() and log.stat().st_size > 0
+    return not has_log and (alone or not os.access(path.parent, os.W_OK))
 
 
 def _check(connection: Connection, *, thorough: bool) -> None:

@@ -44,13 +44,13 @@ class LedgerReader(
         self._db = db
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open for reading.
+    def open(cls, path: Path, *, alone: bool = False) -> Self:
+        """Open for reading; `alone` (no writer has it open) leaves no files beside it.
 
         Raises:
             LedgerError: no such file, not a ledger, damaged, or of a newer program.
         """
-        return cls(open_file(path, read_only=True))
+        return cls(open_file(path, read_only=True, alone=alone))
 
     @property
     def path(self) -> Path:

@@ -157,7 +157,7 @@ def _check_contents(folder: RunFolder, config: Config, *, resume: bool) -> None:
         )
     if folder.ledger.exists():
         try:
-            with LedgerReader.open(folder.ledger):
+            with LedgerReader.open(folder.ledger, alone=True):
                 pass
         except LedgerUnusable as fault:
             raise RunFolderError(f"{fault}{newest_weights(folder)}") from fault

@@ -67,7 +67,7 @@ KINDS: dict[str, AlertKind] = {
     ),
     "evaluation_missing": AlertKind(
         "Episodes of an evaluation are missing, cut, or of another version than it states: they "
-        "are not scored.",
+        "are not scored; the alert says what success would be if they had failed.",
         "see logs/coordinator.log and the log of the generator",
     ),
     "wrong_tags": AlertKind(

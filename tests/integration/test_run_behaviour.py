@@ -25,15 +25,17 @@ def test_a_run_of_several_turns_has_behaviour_and_no_false_alarm(tmp_path: Path)
         run.finish()
         seen = [s for s in steps_of(run) if "behaviour/turns" in s]
         assert seen
-        # Every episode has all its turns, and "go on" rejects nothing.
-        assert {s["behaviour/turns"] for s in seen} == {float(TURNS)}
+        # Every episode has all its turns, but for those of a program of the pool, which is played
+        # when designs run dry; and "go on" rejects nothing.
+        assert max(s["behaviour/turns"] for s in seen) == TURNS
+        assert all(TURNS - 1 < s["behaviour/turns"] <= TURNS for s in seen)
         assert all(s["behaviour/tokens_before_action"] >= 1.0 for s in seen)
         assert not any("behaviour/recovery_share" in s for s in seen)
         # "right" with probability 0.4, else "wrong": two in a row differ with 2 * 0.4 * 0.6.
         used = [s["behaviour/feedback_used_share"] for s in seen]
         assert 0.3 < sum(used) / len(used) < 0.7
         report = run.report()
-        assert report["behaviour"]["first_third"]["turns"] == TURNS
+        assert TURNS - 1 < report["behaviour"]["first_third"]["turns"] <= TURNS
         assert report["behaviour"]["last_third"]["recovery_share"] is None
         # 12 steps of 8 designs, 80 % valid: the window of 64 is full at the end.
         assert steps_of(run)[-1]["guards/effective_skeletons"] > 30

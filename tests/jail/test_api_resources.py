@@ -13,8 +13,9 @@ import pytest
 from spade_async.errors import SandboxBusy, SandboxError
 from spade_async.sandbox import Pool, SandboxPolicy, SyncPool
 from spade_async.types import Outcome
-from tests.jail.test_api_fork import processes, until
+from tests.jail.test_api_fork import until
 from tests.support.both_fronts import FRONTS, Front
+from tests.support.family import descendants
 
 pytestmark = pytest.mark.timeout(120)
 both = pytest.mark.parametrize("front", FRONTS)
@@ -121,14 +122,14 @@ def test_ping_is_answered_at_any_stage_and_changes_nothing(front):
 def test_cancel_from_another_thread_ends_the_worker_and_the_call():
     with SyncPool(POLICY) as pool:
         session = opened(pool)
-        with_it = processes()
+        with_it = descendants(os.getpid())
         threading.Timer(0.2, session.cancel).start()
         with pytest.raises(SandboxError, match="cancelled"):
             session.step("hang")
         with pytest.raises(SandboxError, match="cancelled"):
             session.step("a")
         assert session.resources() is None
-        until(lambda: len(with_it - processes()) >= 1)
+        until(lambda: len(with_it - descendants(os.getpid())) >= 1)
         assert pool.stats()["live"] == 0
         session.cancel()  # harmless
         assert opened(pool).step("a").ok
@@ -137,7 +138,7 @@ def test_cancel_from_another_thread_ends_the_worker_and_the_call():
 def test_cancel_ends_the_worker_whatever_holds_it():
     async def run():
         async with Pool(POLICY) as pool:
-            before = processes()
+            before = descendants(os.getpid())
             session = await pool.session(SOURCE, 1).__aenter__()
             await session.reset()
             worker = await hanging(pool, session)
@@ -168,14 +169,14 @@ def test_cancel_ends_the_worker_whatever_holds_it():
             results = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(r, asyncio.CancelledError) for r in results)
             assert pool.stats()["live"] == pool.stats()["waiting"] == 0
-            await asyncio.to_thread(until, lambda: len(processes() - before) <= 3)
+            await asyncio.to_thread(until, lambda: len(descendants(os.getpid()) - before) <= 3)
 
     async def hanging(pool, session):
         """The process of a session: the one whose CPU time a short loop makes grow most."""
 
         def ticks():
             found = {}
-            for pid in processes():
+            for pid in descendants(os.getpid()):
                 with contextlib.suppress(OSError):
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     found[pid] = int(fields[11])
@@ -210,7 +211,7 @@ def test_events_tell_what_ended_sessions_and_are_told_once(front):
 
 @both
 def test_events_tell_of_templates_and_brokers_that_were_replaced(front):
-    others = processes()
+    others = descendants(os.getpid())
     with Front(front, POLICY) as pool:
         opened(pool).close()
         broker, template = machinery(others)
@@ -244,7 +245,7 @@ def machinery(others):
     """Process ids of broker and template of the one pool that is not among the others."""
     chain, at = [], os.getpid()
     for _ in range(3):  # stub, broker, template: each has one child that is the oldest
-        at = min(pid for pid in processes() - others if parent(pid) == at)
+        at = min(pid for pid in descendants(os.getpid()) - others if parent(pid) == at)
         chain.append(at)
     return chain[1], chain[2]
 

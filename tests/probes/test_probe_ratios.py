@@ -178,7 +178,9 @@ def test_a_run_in_which_nobody_samples_a_token_ends_with_the_reason(tmp_path: Pa
         return [answer]
 
     run = ProbeRun(tmp_path / "run")
-    with pytest.raises(ProcessFailure, match=r"batches in a row had no sampled token"):
+    with pytest.raises(
+        ProcessFailure, match=r"20 batches in a row could be trained; .* 44 x no sampled token"
+    ):
         run.go(FaultyGenerator(nothing, missing=0.0))
     assert run.batches == []
 

@@ -29,6 +29,7 @@ RECORDS = {
     "telemetry/status.py": "when a status was written; its age on another machine",
     "telemetry/tensorboard.py": "wall time of events",
     "jail_backends/counters.py": "when a jail event was",
+    "weights/folder.py": "age of a folder that is being made or left behind",
     "view/run.py": "when a run folder was last written, shown in a table",
 }
 """Every file that reads a wall clock, and what the reading is a record of."""
