@@ -25,8 +25,8 @@ def queries(monkeypatch: pytest.MonkeyPatch, work) -> int:
     seen: list[str] = []
     connect = connection._connect
 
-    def watched(path: Path, *, read_only: bool) -> sqlite3.Connection:
-        raw = connect(path, read_only=read_only)
+    def watched(path: Path, *, read_only: bool, alone: bool) -> sqlite3.Connection:
+        raw = connect(path, read_only=read_only, alone=alone)
         raw.set_trace_callback(seen.append)
         return raw
 
