@@ -262,14 +262,15 @@ def prompt(
     route: Annotated[
         str,
         typer.Option(
-            help="designer (as designer.prompt says), single_turn, multi_turn, corpus, repair, "
-            "hint, agent, agent_with_hint, later_turn, validator or judge."
+            help="designer (as designer.prompt says), single_turn, multi_turn, corpus, memory "
+            "(as designer, with earlier games), repair, hint, agent, agent_with_hint, later_turn, "
+            "validator or judge."
         ),
     ] = "designer",
     skill: Annotated[str | None, typer.Option(help="Default: first of designer.skills.")] = None,
     document: Annotated[str, typer.Option(help="A text file, or the text itself.")] = "",
     program: Annotated[
-        Path | None, typer.Option(help="Program for hint, validator and judge.")
+        Path | None, typer.Option(help="Program for memory, hint, validator and judge.")
     ] = None,
     thinking: Annotated[
         bool | None,

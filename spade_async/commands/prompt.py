@@ -23,7 +23,7 @@ from spade_async.errors import ConfigError
 if TYPE_CHECKING:
     from spade_async.engine.tokens import ChatTokens
 
-DESIGN_ROUTES = ("designer", *ROUTES)
+DESIGN_ROUTES = ("designer", *ROUTES, "memory")
 OTHER_ROUTES = ("repair", "hint", "agent", "agent_with_hint", "later_turn", "validator", "judge")
 ALL_ROUTES = (*DESIGN_ROUTES, *OTHER_ROUTES)
 _OBSERVATION = "(the first observation of an instance)"
@@ -35,13 +35,14 @@ class Options:
     """What the command was asked for."""
 
     route: str = "designer"
-    """One of `ALL_ROUTES`; "designer" is what `designer.prompt` says."""
+    """One of `ALL_ROUTES`; "designer" is what `designer.prompt` says, "memory" the same with
+    earlier games."""
     skill: str | None = None
     """None: the first of `designer.skills`."""
     document: str = ""
     """A text file, or the text itself."""
     program: Path | None = None
-    """Program for hint, validator and judge; None: the example of the prompts."""
+    """Program for memory, hint, validator and judge; None: the example of the prompts."""
     thinking: bool | None = None
     """None: as the configuration says."""
 
@@ -152,11 +153,24 @@ def _request(config: Config, domain: Domain, options: Options) -> DesignRequest:
         max_turns=config.agent.max_turns,
         hint_mode=config.designer.hint,
         compat=config.run.compat,
+        exemplars=_remembered(_program(options), skill.name) if options.route == "memory" else (),
     )
 
 
+def _remembered(source: str, skill: str) -> tuple[dict[str, Any], ...]:
+    """The program as a game to be inspired by, and as one to avoid."""
+    game = {"source": source, "skill": skill}
+    inspiring = {"kind": "inspire", "mean_no_hint": 0.375, "mean_with_hint": 0.75, "regret": 0.375}
+    avoided = {"kind": "avoid", "mean_no_hint": 1.0, "mean_with_hint": 1.0, "regret": 0.0}
+    return game | inspiring, game | avoided | {"reason": "(why it is to be avoided)"}
+
+
+def _program(options: Options) -> str:
+    return example(12, with_hint=True) if options.program is None else _read(options.program)
+
+
 def _messages(domain: Domain, options: Options) -> list[ChatTurn]:
-    source = example(12, with_hint=True) if options.program is None else _read(options.program)
+    source = _program(options)
     match options.route:
         case "repair":
             return repair_turn("step", "IndexError: list index out of range (line 21)")

@@ -53,6 +53,24 @@ def test_every_route_is_shown_with_its_exact_text_and_tokens(model: str, route: 
     assert found["text"].endswith(end)
 
 
+def test_the_memory_block_is_shown_with_a_game_to_be_inspired_by_and_one_to_avoid(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "old.py"
+    program.write_text("class OldEnv:\n    pass\n")
+    found = ask("--route", "memory", "--program", str(program), *GAMES, "--skill", "optimization")
+    user = found["messages"][1]["content"]
+    inspiring, avoided = user.index("Earlier game ("), user.index("Game to avoid (")
+    assert inspiring < avoided
+    shown = "```python\nclass OldEnv:\n    pass\n```"
+    assert shown in user[inspiring:avoided]
+    assert shown in user[avoided:]
+    assert "Why: (why it is to be avoided)" in user[avoided:]
+    assert "Earlier game (" not in ask("--route", "multi_turn", *GAMES)["messages"][1]["content"]
+    old = ask("--route", "memory", *GAMES, "--set", "run.compat=reference")
+    assert "Avoid games like this one: too easy, win rate 1.00" in old["messages"][1]["content"]
+
+
 def test_skill_and_document_are_those_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "heaps.txt"
     file.write_text("A heap keeps the smallest item at its root.")
