@@ -46,9 +46,11 @@ def add_adapter(model: PreTrainedModel, config: LoraConfig) -> None:
     targets: Any = list(config.targets)
     if config.targets == ("all-linear",):
         targets = _linear_layers(model)
+    # peft says int and only divides by it.
+    alpha: Any = config.alpha
     wanted = peft.LoraConfig(
         r=config.rank,
-        lora_alpha=config.alpha,
+        lora_alpha=alpha,
         target_modules=targets,
         lora_dropout=0.0,
         fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()),
