@@ -64,7 +64,10 @@ def gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        select.select([handle], [], [], 10)
+        # No select(): its descriptors end at 1023, and 200 live workers hold more than that.
+        watched = select.poll()
+        watched.register(handle, select.POLLIN)
+        watched.poll(10_000)
         while True:
             os.kill(pid, 0)
             os.sched_yield()
