@@ -17,9 +17,10 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from benches._kept import keep_runs, kept_runs, spread
 from benches.guards import commit, held_out
 from benches.scripted.real import cores_used
 from benches.scripted.run import Ran, finished_run
@@ -69,9 +70,7 @@ def run(quick: bool, steps: int = STEPS, keep: Path | None = None) -> dict[str, 
     names, ages, seeds = (("tis_token",), (1,), (1,)) if quick else (RULE_NAMES, AGES, SEEDS)
     steps = 2 if quick else steps
     result: dict[str, Any] = {"steps": steps, "rules": names, "ages": ages, "runs": []}
-    if keep is not None and keep.exists():
-        kept = json.loads(keep.read_text())["result"]["runs"]
-        result["runs"] = [r for r in kept if r["steps"] == steps]
+    result["runs"] += kept_runs(keep, steps)
     done = {(r["rule"], r["age"], r["seed"]) for r in result["runs"]}
     lock = threading.Lock()
 
@@ -79,9 +78,7 @@ def run(quick: bool, steps: int = STEPS, keep: Path | None = None) -> dict[str, 
         found = _one(rule, age, seed, steps, quick)
         with lock:
             result["runs"].append(found)
-            if keep is not None:
-                facts = {"bench": "correction_nano", "result": result}
-                keep.write_text(json.dumps(facts, indent=2) + "\n")
+            keep_runs(keep, "correction_nano", result)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         todo = [(r, a, s) for s in seeds for a in ages for r in names if (r, a, s) not in done]
@@ -101,7 +98,7 @@ def table(result: dict[str, Any]) -> str:
             if not runs:
                 lines.append(f"{rule:<14}{age:>4}{0:>6}  not measured")
                 continue
-            cells = "".join(f"{_spread(runs, key, digits):>17}" for key, _, digits in _COLUMNS)
+            cells = "".join(f"{spread(runs, key, digits):>17}" for key, _, digits in _COLUMNS)
             told = Counter(kind for r in runs for kind in r["alarms"])
             alarms = ", ".join(f"{kind} {n}" for kind, n in sorted(told.items())) or "none"
             lines.append(f"{rule:<14}{age:>4}{len(runs):>6}{cells}  {alarms}")
@@ -125,14 +122,6 @@ def failures(result: dict[str, Any]) -> list[str]:
         if r["held_out_change"] is None:
             found.append(f"{where}: held-out success is missing")
     return found
-
-
-def _spread(runs: list[dict[str, Any]], key: str, digits: int) -> str:
-    values = [r[key] for r in runs if r[key] is not None]
-    if not values:
-        return "-"
-    text = f"{fmean(values):.{digits}f}"
-    return text if len(values) == 1 else f"{text} ± {stdev(values):.{digits}f}"
 
 
 def _one(rule: str, age: int, seed: int, steps: int, quick: bool) -> dict[str, Any]:

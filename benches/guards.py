@@ -15,9 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from benches._kept import keep_runs, kept_runs, spread
 from benches.scripted.run import ROOT, Ran, finished_run
 from spade_async.config.run_folder import RunFolder
 from spade_async.ledger import LedgerReader
@@ -77,17 +78,14 @@ def run(quick: bool, steps: int = STEPS, keep: Path | None = None) -> dict[str, 
     names = ["all off"] if quick else list(SETTINGS)
     seeds = SEEDS[:1] if quick else SEEDS
     result: dict[str, Any] = {"steps": 2 if quick else steps, "settings": names, "runs": []}
-    if keep is not None and keep.exists():
-        kept = json.loads(keep.read_text())["result"]["runs"]
-        result["runs"] = [r for r in kept if r["steps"] == result["steps"]]
+    result["runs"] += kept_runs(keep, result["steps"])
     done = {(r["setting"], r["seed"]) for r in result["runs"]}
     for seed in seeds:
         for name in names:
             if (name, seed) in done:
                 continue
             result["runs"].append(_one(name, seed, result["steps"], quick))
-            if keep is not None:
-                keep.write_text(json.dumps({"bench": "guards", "result": result}, indent=2) + "\n")
+            keep_runs(keep, "guards", result)
     return result
 
 
@@ -100,7 +98,7 @@ def table(result: dict[str, Any]) -> str:
         if not runs:
             lines.append(f"{name:<11}{0:>5}  not measured")
             continue
-        cells = "".join(f"{_spread(runs, key, digits):>17}" for key, _, digits in _COLUMNS)
+        cells = "".join(f"{spread(runs, key, digits):>17}" for key, _, digits in _COLUMNS)
         told = Counter(alarm["kind"] for r in runs for alarm in _first_of_kind(r["alarms"]))
         alarms = ", ".join(f"{kind} {n}" for kind, n in sorted(told.items())) or "none"
         lines.append(f"{name:<11}{len(runs):>5}{cells}  {alarms}")
@@ -119,14 +117,6 @@ def failures(result: dict[str, Any]) -> list[str]:
 
 def _first_of_kind(alarms: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({alarm["kind"]: alarm for alarm in alarms}.values())
-
-
-def _spread(runs: list[dict[str, Any]], key: str, digits: int) -> str:
-    values = [r[key] for r in runs if r[key] is not None]
-    if not values:
-        return "-"
-    text = f"{fmean(values):.{digits}f}"
-    return text if len(values) == 1 else f"{text} ± {stdev(values):.{digits}f}"
 
 
 def _one(name: str, seed: int, steps: int, quick: bool) -> dict[str, Any]:

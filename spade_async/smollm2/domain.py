@@ -82,6 +82,7 @@ def prepare_model(name: str, seed: int, progress: Callable[[float, str], None]) 
     """
     if name != MODEL_NAME:
         return None
+    from spade_async.nano.prepare import prepare_by
     from spade_async.smollm2 import cache
     from spade_async.smollm2.convert import find_package
 
@@ -89,8 +90,6 @@ def prepare_model(name: str, seed: int, progress: Callable[[float, str], None]) 
     if cache.find(seed, size) is None:
         find_package()  # said at once, and not by a child
     arguments = ["--seed", str(seed), *size.arguments()]
-    from spade_async.nano.prepare import prepare_by
-
     return prepare_by(
         MODEL_NAME,
         "spade_async.smollm2",
