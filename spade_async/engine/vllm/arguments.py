@@ -142,6 +142,6 @@ def environment(config: EngineConfig, *, is_cpu: bool) -> dict[str, str]:
             # Or vLLM makes a worker process beside the engine's, which polls.
             found["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if config.vllm.eager is not False:
-            # "Eager" still compiles the ranking of log-probabilities at the first request: 15 s.
+            # "Eager" still compiles the ranking of log-probabilities at the first request: seconds.
             found["TORCHDYNAMO_DISABLE"] = "1"
     return found
