@@ -139,7 +139,7 @@ class Evaluation:
             # The number of a task is the same at every evaluation, its id names the version.
             key = f"{result.task_id.rpartition('-')[2]}.{result.index}"
             groups = run.groups[result.task_id]
-            run.scores.append(Scored(key, groups, result.episode_return))
+            run.scores.append(Scored(key, groups, result.episode_return, level))
         return self._finish() if not run.waiting_for else None
 
     def cut(self, task: Task) -> EvalResult | None:

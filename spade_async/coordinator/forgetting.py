@@ -34,6 +34,7 @@ class Scored:
     groups: tuple[str, ...]
     """What it counts for, such as ("level 1", "family sort")."""
     episode_return: float
+    level: str = ""
 
 
 @dataclass(frozen=True, slots=True)

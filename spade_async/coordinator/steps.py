@@ -171,6 +171,9 @@ class StepLoop:
                 accuracy,
                 error,
             )
+        core.ledger.add_scores(
+            result.version, [(s.key, s.level, s.episode_return) for s in result.scores]
+        )
         tags = _eval_tags({level: scores[:2] for level, scores in result.levels.items()})
         tags |= family_tags(result.scores)
         drop, alarms = core.guards.scored(result.step, result.scores)

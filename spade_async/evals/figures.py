@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from spade_async.ledger import LedgerReader
-from spade_async.ledger.rows import StepRow
+from spade_async.ledger.rows import EvalRow, StepRow
+from spade_async.ledger.scores import Pairs
 
 VALIDITY_WINDOW = 200
 """Designs in a row over which validity is taken; the report shows the worst such window."""
@@ -19,9 +20,18 @@ FAMILY_LABEL = "family"
 LEVEL_LABEL = "level"
 
 
+ALL_LEVELS = "all"
+"""Name of the row over the instances of all levels."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldOutRow:
-    """One row of the end table: accuracy of the first and the last scored version."""
+    """One row of the end table: accuracy of the first and the last scored version.
+
+    The difference is over the instances that both have scored, with the standard error that it has
+    if nothing has changed (McNemar's test, for returns of 0 and 1), one changed instance added, as
+    no error is 0. None in the ledger of an older program, which has no single instances.
+    """
 
     level: str
     n: int
@@ -29,6 +39,8 @@ class HeldOutRow:
     base_se: float | None
     trained: float | None
     trained_se: float | None
+    difference: float | None = None
+    difference_se: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def held_out(ledger: LedgerReader) -> HeldOut:
-    """First against last scored version of the surviving history, level by level."""
+    """First against last scored version of the surviving history: each level, and all together."""
     evals = ledger.evals()
     if not evals:
         return HeldOut(None, None, ())
@@ -70,22 +82,48 @@ def held_out(ledger: LedgerReader) -> HeldOut:
     trained = max(e.ordinal for e in evals)
     first = {e.level: e for e in evals if e.ordinal == base}
     last = {e.level: e for e in evals if e.ordinal == trained} if trained != base else {}
-    rows = []
-    for level in sorted({*first, *last}, key=_by_number):
-        b, t = first.get(level), last.get(level)
-        n = max(e.num_instances for e in (b, t) if e is not None)
-        rows.append(
-            HeldOutRow(
-                level,
-                n,
-                b.mean if b else None,
-                b.standard_error if b else None,
-                t.mean if t else None,
-                t.standard_error if t else None,
-            )
+    versions = {e.ordinal: e.version for e in evals}
+    pairs = {p.level: p for p in ledger.paired_scores(versions[base], versions[trained])}
+    levels = sorted({*first, *last}, key=_by_number)
+    rows = [
+        _row(
+            level,
+            [first[level]] if level in first else [],
+            [last[level]] if level in last else [],
+            [pairs[level]] if last and level in pairs else [],
         )
-    versions = {e.ordinal: str(e.version) for e in evals}
-    return HeldOut(versions[base], versions[trained] if last else None, tuple(rows))
+        for level in levels
+    ]
+    if len(levels) > 1 and set(first) == set(last or first):
+        all_pairs = list(pairs.values()) if last and set(pairs) == set(levels) else []
+        rows.append(_row(ALL_LEVELS, list(first.values()), list(last.values()), all_pairs))
+    shown = str(versions[trained]) if last else None
+    return HeldOut(str(versions[base]), shown, tuple(rows))
+
+
+def _row(
+    level: str, first: Sequence[EvalRow], last: Sequence[EvalRow], pairs: Sequence[Pairs]
+) -> HeldOutRow:
+    """One row over one level or several."""
+    n = max(sum(e.num_instances for e in first), sum(e.num_instances for e in last))
+    difference = error = None
+    if num := sum(p.num for p in pairs):
+        difference = sum(p.sum_of_differences for p in pairs) / num
+        error = math.sqrt(sum(p.sum_of_squares for p in pairs) + 1.0) / num
+    return HeldOutRow(level, n, *_pooled(first), *_pooled(last), difference, error)
+
+
+def _pooled(evals: Sequence[EvalRow]) -> tuple[float | None, float | None]:
+    """Mean over the instances of some levels and its standard error; None what one level lacks."""
+    if len(evals) == 1:
+        return evals[0].mean, evals[0].standard_error
+    total = sum(e.num_instances for e in evals)
+    means = [e.mean * e.num_instances for e in evals if e.mean is not None]
+    if not total or len(means) < len(evals):
+        return None, None
+    errors = [e.standard_error * e.num_instances for e in evals if e.standard_error is not None]
+    error = math.hypot(*errors) / total if len(errors) == len(evals) else None
+    return sum(means) / total, error
 
 
 def _by_number(level: str) -> tuple[float, str]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spade_async.environment.text import clean, one_line
-from spade_async.evals.figures import VALIDITY_WINDOW
+from spade_async.evals.figures import ALL_LEVELS, VALIDITY_WINDOW
 from spade_async.telemetry.status import SCRIPTED_NOTE
 
 WITHIN_NOISE = "within noise"
@@ -21,17 +21,27 @@ _UNKNOWN = "-"
 def verdict(row: Mapping[str, Any]) -> str:
     """A difference against two standard errors of it: "within noise", "better", "worse", or "-".
 
-    The two versions are scored on the same instances, and the errors are added as if they were
-    not: the mark is careful.
+    Compared instance by instance where the row has that (`HeldOutRow.difference`). Else the errors
+    of both are added as if they were of different instances, which is careful.
     """
-    base, trained = row["base"], row["trained"]
-    errors = (row["base_se"], row["trained_se"])
-    if base is None or trained is None or None in errors:
+    difference, error = change(row)
+    if difference is None or error is None:
         return _UNKNOWN
-    difference = trained - base
-    if abs(difference) <= 2.0 * math.hypot(*errors):
+    if abs(difference) <= 2.0 * error:
         return WITHIN_NOISE
     return "better" if difference > 0 else "worse"
+
+
+def change(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Difference of two versions and its standard error, None where a row does not say."""
+    difference, error = row.get("difference"), row.get("difference_se")
+    if difference is not None:
+        return difference, error
+    base, trained = row["base"], row["trained"]
+    if base is None or trained is None:
+        return None, None
+    errors = (row["base_se"], row["trained_se"])
+    return trained - base, None if None in errors else math.hypot(*errors)
 
 
 def end_table(report: Mapping[str, Any]) -> RenderableType:
@@ -47,7 +57,9 @@ def _held_out(report: Mapping[str, Any]) -> RenderableType:
     for name in ("n", "base", "trained", "difference"):
         table.add_column(name, justify="right")
     table.add_column("")
-    for row in report["held_out"]:
+    rows = report["held_out"]
+    has_all = len(rows) > 1 and rows[-1]["level"] == ALL_LEVELS
+    for row in rows:
         table.add_row(
             Text(one_line(str(row["level"]))),
             str(row["n"]),
@@ -55,6 +67,7 @@ def _held_out(report: Mapping[str, Any]) -> RenderableType:
             _with_error(row["trained"], row["trained_se"]),
             _difference(row),
             verdict(row),
+            end_section=has_all and row is rows[-2],
         )
     if not report["held_out"]:
         return Text("held-out accuracy: nothing was scored yet")
@@ -198,9 +211,10 @@ def _levels(report: Mapping[str, Any]) -> str:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
-    if row["base"] is None or row["trained"] is None:
+    difference, error = change(row)
+    if difference is None:
         return _UNKNOWN
-    return f"{row['trained'] - row['base']:+.3f}"
+    return f"{difference:+.3f}" if error is None else f"{difference:+.3f} ± {error:.3f}"
 
 
 def _with_error(value: float | None, error: float | None) -> str:

@@ -19,6 +19,7 @@ from spade_async.ledger.pays import PayReads
 from spade_async.ledger.prompts import PromptReads
 from spade_async.ledger.regrets import RegretReads
 from spade_async.ledger.samples import SampleReads
+from spade_async.ledger.scores import ScoreReads
 from spade_async.ledger.timings import TimingReads
 from spade_async.ledger.versions import VersionReads
 
@@ -32,6 +33,7 @@ class LedgerReader(
     LookReads,
     BatchReads,
     HistoryReads,
+    ScoreReads,
     TimingReads,
     RegretReads,
     HintReads,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spade_async.ledger import schema_3
+from spade_async.ledger import schema_3, schema_4
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised when a table changes; an older program refuses a newer ledger."""
 
 UPGRADES: dict[int, str] = {
@@ -37,6 +37,7 @@ CREATE TABLE step_times (
 );
 """,
     3: "".join(schema_3.ADDED),
+    4: schema_4.SCORES,
 }
 """By version, what it adds to the one before. A writer adds what an older ledger lacks; a reader
 takes it as it is. Adding is all that a version may do without a migration of its own."""

@@ -28,6 +28,7 @@ from spade_async.ledger.pays import PayWrites
 from spade_async.ledger.prompts import PromptWrites
 from spade_async.ledger.regrets import RegretWrites
 from spade_async.ledger.samples import SampleWrites
+from spade_async.ledger.scores import ScoreWrites
 from spade_async.ledger.timings import TimingWrites
 from spade_async.ledger.traces import RecentTraces
 from spade_async.ledger.versions import VersionWrites
@@ -42,6 +43,7 @@ class Ledger(
     SampleWrites,
     BatchWrites,
     HistoryWrites,
+    ScoreWrites,
     TimingWrites,
     RegretWrites,
     HintWrites,

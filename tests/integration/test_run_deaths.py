@@ -19,8 +19,8 @@ from tests.support.promises import check_curves_go_on, check_nothing_lost_or_twi
 from tests.support.whole_run import END_LIMIT_S, START_LIMIT_S, WholeRun, whole_run
 
 STEPS = 32
-"""More than all the tests below can make before a kill: steps whose designs were all invalid have no
-episodes, and several of them fit into the second before one."""
+"""More than all the tests below can make before a kill: steps whose designs were all invalid have
+no episodes, and several of them fit into the second before one."""
 NAMED_S = 10.0
 SEED = 20261130
 pytestmark = pytest.mark.timeout(200)

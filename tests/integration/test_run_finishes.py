@@ -36,7 +36,10 @@ def test_train_passes_its_steps_through_all_processes(finished: tuple[WholeRun, 
     assert report["designs"] >= 4
     assert report["samples_trained"] > 0
     assert report["wall_seconds"] > 0
-    assert [row["n"] for row in report["held_out"]] == [4, 4, 4, 4]
+    assert [row["n"] for row in report["held_out"]] == [4, 4, 4, 4, 16]
+    for row in report["held_out"]:  # every instance was scored under both versions
+        assert row["difference"] == pytest.approx(row["trained"] - row["base"])
+        assert row["difference_se"] > 0
 
 
 def test_resume_of_a_finished_run_says_so_and_starts_nothing(

@@ -23,8 +23,10 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def with_error(value: float | None, error: float | None, form: str = ".3f") -> str:
-    """A number with its standard error."""
-    return number(value, form) if error is None else f"{number(value, form)} ± {error:{form}}"
+    """A number with its standard error, which has no sign whatever the form."""
+    if error is None:
+        return number(value, form)
+    return f"{number(value, form)} ± {error:{form.lstrip('+')}}"
 
 
 def table(head: list[str], rows: list[list[str]], *, kind: str = "") -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from spade_async.evals.tables import verdict
+from spade_async.evals.tables import change, verdict
 from spade_async.ledger.rows import EnvironmentRow
 from spade_async.view.environment import look
 from spade_async.view.order import best_first
@@ -125,13 +125,14 @@ def _held_out(report: Mapping[str, Any]) -> str:
             str(row["n"]),
             with_error(row["base"], row["base_se"]),
             with_error(row["trained"], row["trained_se"]),
+            with_error(*change(row), "+.3f"),
             verdict(row),
         ]
         for row in report["held_out"]
     ]
     versions = f"Weights {report['base_version']} against {report['trained_version'] or '–'}"
     return (
-        table(["level", "n", "base", "trained", ""], rows)
+        table(["level", "n", "base", "trained", "difference", ""], rows)
         + f'<p class="dim">{escaped(versions)}; within noise: the difference is at most two '
         "standard errors of it.</p>"
     )

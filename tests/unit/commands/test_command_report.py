@@ -68,6 +68,7 @@ def test_report_has_every_key_and_none_for_what_is_unknown(run: Path) -> None:
     assert figures["alerts"] == ["something [odd]"]
     assert figures["held_out"][0] == {
         "level": "1", "n": 96, "base": 0.5, "base_se": 0.05, "trained": None, "trained_se": None,
+        "difference": None, "difference_se": None,
     }  # fmt: skip
 
 

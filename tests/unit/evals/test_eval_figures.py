@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,7 +82,36 @@ def test_end_table_compares_first_and_last_scored_version(ledger: Ledger) -> Non
     assert [(r.level, r.n, r.base, r.trained) for r in table.rows] == [
         ("2", 96, 0.5, 0.75),
         ("10", 96, 0.5, 0.75),
+        ("all", 192, 0.5, 0.75),
     ]
+    # Two levels of 96 with 0.05 each: hypot(96 x 0.05, 96 x 0.05) / 192.
+    assert table.rows[-1].base_se == pytest.approx(0.05 / math.sqrt(2))
+    assert {(r.difference, r.difference_se) for r in table.rows} == {(None, None)}
+
+
+def test_versions_are_compared_instance_by_instance_where_both_have_them(ledger: Ledger) -> None:
+    first, last = PolicyVersion(0, 0), PolicyVersion(0, 9)
+    before = {"a": 0.0, "b": 0.0, "c": 1.0, "d": 1.0, "only before": 1.0}
+    after = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0, "only after": 0.0}
+    with ledger.transaction():
+        for version, scores in ((first, before), (last, after)):
+            for level in ("1", "2"):
+                ledger.add_eval(version.step, version, level, 5, sum(scores.values()) / 5, 0.2)
+                ledger.add_scores(version, [(level + k, level, v) for k, v in scores.items()])
+    one, two, both = figures.held_out(ledger).rows
+    # Of four pairs two rose and one fell; three differ, and one is added.
+    assert (one.difference, one.difference_se) == (0.25, 0.5)
+    assert (two.difference, two.difference_se) == (0.25, 0.5)
+    assert (both.difference, both.difference_se) == (0.25, pytest.approx(math.sqrt(7) / 8))
+
+
+def test_a_level_without_a_score_leaves_the_row_of_all_unknown(ledger: Ledger) -> None:
+    with ledger.transaction():
+        for ordinal in (0, 9):
+            ledger.add_eval(ordinal, PolicyVersion(0, ordinal), "1", 96, 0.5, 0.05)
+            ledger.add_eval(ordinal, PolicyVersion(0, ordinal), "2", 0, None, None)
+    row = figures.held_out(ledger).rows[-1]
+    assert (row.level, row.n, row.base, row.trained) == ("all", 96, None, None)
 
 
 def test_only_the_base_scored_leaves_trained_unknown(ledger: Ledger) -> None:

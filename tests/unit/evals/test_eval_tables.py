@@ -22,3 +22,16 @@ def test_difference_is_judged_against_two_standard_errors(
 ) -> None:
     row = {"base": base, "base_se": error, "trained": trained, "trained_se": error}
     assert verdict(row) == expected
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "expected"),
+    [(0.02, 0.01, "within noise"), (0.021, 0.01, "better"), (-0.021, 0.01, "worse")],
+)
+def test_pairs_are_judged_by_their_own_error(
+    difference: float, error: float, expected: str
+) -> None:
+    """The errors of both means are five times as large: the instances are the same."""
+    row = {"base": 0.5, "base_se": 0.05, "trained": 0.5 + difference, "trained_se": 0.05}
+    assert verdict(row) == "within noise"
+    assert verdict({**row, "difference": difference, "difference_se": error}) == expected
