@@ -1,6 +1,6 @@
 """Types of the native core. Only `spade_async.sandbox_core` imports it."""
 
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 _Answer: TypeAlias = tuple[str, str, float | None, bool, bool, str, float, float | None, int]
 _Completion: TypeAlias = _Answer | str
@@ -13,6 +13,25 @@ class JailError(Exception):
 
 class JailBusy(JailError):
     """The bounded queue is full, or there is no room for a copy."""
+
+@final
+class MessageCodec:
+    """Encodes and decodes ordinary messages of the link; None leaves one to `transport.codec`."""
+
+    def __new__(
+        cls,
+        caps: tuple[int, int, int, int, int, int],
+        records: list[dict[str, Any]],
+        new: Any,
+        from_buffer: Any,
+    ) -> MessageCodec:
+        """Take the caps and the records, see `transport.native`."""
+    def encode(
+        self, envelope: tuple[Any, ...], most_bytes: int, sizes: list[Any] | None, block: Any
+    ) -> tuple[bytes, Any] | None:
+        """The frames of an envelope; a block given with its sizes is sent as it lies."""
+    def decode(self, header: bytes, block: Any, most_bytes: int) -> tuple[Any, ...] | None:
+        """What two frames say, in the order of `codec.Envelope`."""
 
 @final
 class Core:
@@ -70,6 +89,7 @@ __all__ = [
     "Core",
     "JailBusy",
     "JailError",
+    "MessageCodec",
     "_broker_main",
     "_probe_echo",
     "_probe_round_trips",

@@ -1,6 +1,7 @@
 """What both facades of the jail share: the native core, its figures, its faults.
 
-The only place that imports the compiled module, besides the choice of another backend.
+The only place that imports the compiled module, besides the choice of another backend and
+`transport.native`.
 """
 
 from __future__ import annotations

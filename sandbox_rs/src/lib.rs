@@ -4,6 +4,8 @@
 //! *template* (`template`): a Python interpreter with everything imported that locks itself and
 //! forks one *worker* (`worker`) per episode. The host (`pool`) talks to each worker over one
 //! socket; what becomes of untrusted code is an `outcome`, our own faults are an `error`.
+//!
+//! `wire` is no part of the jail: the codec of the link between a run's own processes.
 #![deny(unsafe_code)]
 
 pub mod broker;
@@ -22,4 +24,5 @@ pub mod runner;
 pub mod stats;
 pub mod step;
 pub mod template;
+pub mod wire;
 pub mod worker;

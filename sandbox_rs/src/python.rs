@@ -1,4 +1,5 @@
-//! The Python module. PyO3 appears here, in `worker`, in `template` and in the clone calls only.
+//! The Python module. PyO3 appears here, in `wire`, in `worker`, in `template` and in the clone
+//! calls only.
 
 use pyo3::prelude::*;
 
@@ -15,6 +16,9 @@ mod _sandbox_rs {
     use crate::limits::Limits;
     use crate::pool::{Done, Pool};
     use crate::protocol::Kind;
+
+    #[pymodule_export]
+    use crate::wire::MessageCodec;
 
     create_exception!(
         _sandbox_rs,

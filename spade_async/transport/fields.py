@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,10 @@ from numpy.typing import NDArray
 from spade_async.transport.messages import MESSAGES, Message
 
 Check = Callable[[Any], bool]
+Rule = tuple[int, Any, Any, bool]
+"""What a field may hold, for the native codec: bits of its scalars, the rule of a list's items, the
+rule of a dict's values (None: no list, no dict), whether it may be any plain value."""
+_BITS: Mapping[type, int] = {type(None): 1, bool: 2, int: 4, float: 8, str: 16}
 _SCALARS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _TEXT: frozenset[type] = frozenset({str})
 _MOST_SIGNATURES = 4096
@@ -29,6 +34,8 @@ class PlainField(NamedTuple):
     check: Check
     type_name: str
     """As it stands in the record."""
+    rule: Rule
+    """The same as `check`, for values of exact types."""
 
 
 class RecordSpec:
@@ -70,7 +77,7 @@ class RecordSpec:
 
 def _reader(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:
     if len(names) > 1:
-        return attrgetter(*names)
+        return operator.attrgetter(*names)
     return lambda message: tuple(getattr(message, name) for name in names)
 
 
@@ -84,7 +91,7 @@ def _record_spec(record: type[Message]) -> RecordSpec:
         if element is not None:
             arrays[field.name] = element
         else:
-            plain[field.name] = PlainField(_exact(hint), _check(hint), str(field.type))
+            plain[field.name] = PlainField(_exact(hint), _check(hint), str(field.type), _rule(hint))
     return RecordSpec(record, plain, arrays)
 
 
@@ -113,6 +120,25 @@ def _exact(hint: Any) -> frozenset[type]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return frozenset(kind for arg in typing.get_args(hint) for kind in _exact(arg))
     return frozenset()
+
+
+def _rule(hint: Any) -> Rule:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return 0, None, None, True
+    if origin is list:
+        return 0, _rule(args[0]), None, False
+    if origin is dict:
+        return 0, None, _rule(args[1]), False
+    if origin in (typing.Union, types.UnionType):
+        rules = [_rule(arg) for arg in args]
+        inner = [[rule[part] for rule in rules if rule[part] is not None] for part in (1, 2)]
+        if max(map(len, inner)) > 1:
+            raise TypeError(f"message fields cannot be {hint!r}")
+        lists, dicts = (found[0] if found else None for found in inner)
+        scalars = functools.reduce(operator.or_, (rule[0] for rule in rules))
+        return scalars, lists, dicts, any(rule[3] for rule in rules)
+    return sum(_BITS[kind] for kind in _exact(hint)), None, None, False
 
 
 def _check(hint: Any) -> Check:

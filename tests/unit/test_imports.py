@@ -43,7 +43,7 @@ HEAVY_ALLOWED = (
     "engine", "weights", "grpo.batch", "grpo.chunked", "grpo.loss", "grpo.correction", "learner",
     "generator", "nano", "smollm2",
 )  # fmt: skip
-NATIVE_ALLOWED = ("sandbox_core", "jail_backends")
+NATIVE_ALLOWED = ("sandbox_core", "jail_backends", "transport.native")
 
 
 def modules() -> Iterator[tuple[str, Path]]:
