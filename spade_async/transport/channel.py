@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from time import thread_time
+from typing import NamedTuple
 
 from spade_async.config.schema import LinkConfig
 from spade_async.errors import TransportError
@@ -21,8 +21,8 @@ from spade_async.transport.window import Arrival, ReceiveWindow, SendWindow
 
 _MOST_QUEUED = 256
 """Frames that wait for a full pipe before unreliable ones are dropped: the queue must end."""
-_MOST_UNTOLD = 16
-_MOST_UNTOLD_BYTES = 1 << 20
+_MOST_UNTOLD = 64
+_MOST_UNTOLD_BYTES = 1 << 22
 """Acknowledgements, or bytes that came, that are told at once; fewer go with the next message, or
 with the next tick: a frame of their own costs both ends as much as a message."""
 _MOST_REPEATED = 32
@@ -30,8 +30,7 @@ _MOST_REPEATED = 32
 is still on its way, and repeating all of it would only make the line slower."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """One delivered message. Call `ack` when its effect is durable; a no-op if unreliable."""
 
     peer: str

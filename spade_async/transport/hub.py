@@ -192,7 +192,7 @@ class Hub:
             self._routes.pop(entry.routing_id, None)
             if self._pump is not None:
                 entry.channel.tell_all()
-                self._flush_entry(self._pump.socket, entry)
+                self._flush_entry(self._pump, entry)
 
     def _close_context(self) -> None:
         if self._gate is not None:
@@ -288,7 +288,7 @@ class Hub:
         assert self._pump is not None, "called from the pump only"
         frames = encode(Envelope(self._incarnation, message), self._config.max_message_bytes)
         with contextlib.suppress(zmq.ZMQError):
-            self._pump.socket.send_multipart([routing_id, *frames], zmq.NOBLOCK)
+            self._pump.hand_over(frames, routing_id)
 
     def _wake(self) -> None:
         if self._pump is not None:
@@ -307,15 +307,15 @@ class Hub:
     def _flush(self) -> None:
         if self._pump is not None:
             for entry in self._entries.values():
-                self._flush_entry(self._pump.socket, entry)
+                self._flush_entry(self._pump, entry)
 
-    def _flush_entry(self, socket: zmq.Socket[bytes], entry: _Entry) -> None:
+    def _flush_entry(self, pump: Pump, entry: _Entry) -> None:
         entry.channel.queue_acknowledgements()
         queue = entry.channel.outgoing
         while queue:
             item = queue[0]
             try:
-                socket.send_multipart([entry.routing_id, *item.frames], zmq.NOBLOCK, copy=False)
+                pump.hand_over(item.frames, entry.routing_id)
             except zmq.Again:
                 # Its pipe is full: keep the order and try again at the next tick.
                 self.counters.unreachable += 1

@@ -265,7 +265,7 @@ class Peer:
         queue = self._channel.outgoing
         while queue:
             try:
-                pump.socket.send_multipart(queue[0].frames, zmq.NOBLOCK, copy=False)
+                pump.hand_over(queue[0].frames)
             except zmq.Again:
                 self.counters.unreachable += 1
                 return

@@ -16,6 +16,7 @@ import zmq.utils.monitor
 from spade_async.config.schema import LinkConfig
 from spade_async.transport.gate import DOMAIN
 from spade_async.transport.keys import ServerKeys, load_client_keys
+from spade_async.transport.memory import keep_freed_blocks
 
 HIGH_WATER = 10_000
 """Messages that may queue in a socket per connection before we keep them ourselves."""
@@ -73,6 +74,7 @@ def dealer(context: Context, endpoint: str, config: LinkConfig, routing_id: byte
 
 
 def _common(socket: Socket, endpoint: str, config: LinkConfig) -> None:
+    keep_freed_blocks()
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, int("[" in endpoint))
     socket.setsockopt(zmq.MAXMSGSIZE, 2 * config.max_message_bytes)
