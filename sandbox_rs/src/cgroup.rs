@@ -7,6 +7,7 @@
 mod cell;
 mod delegation;
 mod files;
+mod hold;
 mod name;
 mod place;
 mod removal;
@@ -14,7 +15,7 @@ mod removal;
 mod tree_tests;
 
 use std::collections::VecDeque;
-use std::fs;
+use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ pub struct Cgroups {
     /// The pool's folder in each hierarchy: memory, and pids in version 1.
     memory: PathBuf,
     pids: Option<PathBuf>,
+    /// Locks on these folders: while we have them no sweep takes them for leavings.
+    held: Vec<File>,
     /// Oldest first: charges of kernel memory drain a little after a worker's end.
     free: VecDeque<Cell>,
     made: u32,
@@ -102,11 +105,12 @@ impl Cgroups {
         let mut made = Self {
             pids: None,
             memory,
+            held: Vec::new(),
             free: VecDeque::new(),
             made: 0,
             place,
         };
-        fs::create_dir(&made.memory).map_err(|e| files::named(&made.memory, &e))?;
+        made.held.push(hold::make(&made.memory)?);
         if made.place.version == Version::V2
             && let Err(error) = delegation::hand_down(&made.memory)
         {
@@ -115,7 +119,10 @@ impl Cgroups {
         // Worth having, but memory is what this is for.
         if let Some(parent) = &made.place.pids {
             let folder = parent.join(&name);
-            made.pids = fs::create_dir(&folder).is_ok().then_some(folder);
+            if let Ok(held) = hold::make(&folder) {
+                made.held.push(held);
+                made.pids = Some(folder);
+            }
         }
         Ok(made)
     }

@@ -3,14 +3,13 @@
 //! Native on purpose: untrusted code that replaces `json`, `os.write` or `builtins` cannot reach
 //! it, and changes at most what the runner says about its own episode.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
+mod branching;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use crate::jail::child::{FORKS, REPLIES, REQUESTS, lock_branch};
+use crate::jail::child::{REPLIES, REQUESTS};
 use crate::jail::plan::Plan;
 use crate::jail::proof;
 use crate::jail::sys::{io, process};
@@ -105,7 +104,7 @@ pub fn serve(
         let body = &frame[5..];
         let reply = match kind {
             Kind::Ping => Reply::failed(Outcome::Finished, ""), // all that it tells is being here
-            Kind::Fork => match fork(py, handlers, plan, body) {
+            Kind::Fork => match branching::fork(py, handlers, plan, limits, body) {
                 Ok(reply) => reply,
                 Err(error) => Reply::failed(Outcome::Exception, format!("fork: {error}")),
             },
@@ -162,46 +161,6 @@ fn read_frame(
             Err(_) => process::leave(70),
         }
     }
-}
-
-/// Copy this worker: the host has sent the copy's ends. Both sides answer on their own pipe.
-fn fork(py: Python<'_>, handlers: &Handlers, plan: &Plan, seed: &[u8]) -> std::io::Result<Reply> {
-    let mut byte = [0; 1];
-    let (_, fds) = io::recv_with(FORKS, &mut byte, true)?;
-    let Ok([requests, replies, control]) = <[OwnedFd; 3]>::try_from(fds) else {
-        return Err(std::io::Error::other("its ends did not arrive"));
-    };
-    if clone_branch(plan)? {
-        let raw = [&requests, &replies, &control].map(AsRawFd::as_raw_fd);
-        if lock_branch(plan, raw[0], raw[1], raw[2]).is_err() {
-            process::leave(71);
-        }
-        // Their numbers mean something else by now.
-        std::mem::forget((requests, replies, control));
-        // The kernel adds our process id as the host sees it.
-        io::write_all(FORKS, b"B")?;
-        if !seed.is_empty() {
-            let text = std::str::from_utf8(seed).unwrap_or("0");
-            if let Err(error) = handlers.branch.call1(py, (text,)) {
-                return Ok(in_runner(py, &error));
-            }
-        }
-    }
-    Ok(Reply::failed(Outcome::Finished, ""))
-}
-
-/// Clone, and wait a little when the family has all its processes: one that was closed a moment ago
-/// counts until the kernel has taken it away.
-fn clone_branch(plan: &Plan) -> std::io::Result<bool> {
-    const PAUSE: Duration = Duration::from_millis(2);
-    const TRIES: u32 = 200;
-    for _ in 1..TRIES {
-        match process::clone_branch(plan.thread_id_address) {
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => std::thread::sleep(PAUSE),
-            other => return other,
-        }
-    }
-    process::clone_branch(plan.thread_id_address)
 }
 
 fn in_runner(py: Python<'_>, error: &PyErr) -> Reply {

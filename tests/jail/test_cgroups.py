@@ -19,7 +19,9 @@ SOURCE = "class AEnv:\n def reset(self, seed): return 'ok', {}\n"
 # Far longer than it takes: a busy machine is no failure. What it took is printed on failure.
 PATIENCE_S = 60.0
 OWNER = """
-import sys, time
+import os, sys, time
+if sys.argv[2]:
+    open(sys.argv[2], "w").write(str(os.getpid()))
 from spade_async.sandbox import SandboxPolicy, SyncPool
 pool = SyncPool(SandboxPolicy(num_workers=int(sys.argv[1]), spares=1)).__enter__()
 source = "class AEnv:\\n def reset(self, seed): return 'ok', {}\\n"
@@ -79,13 +81,13 @@ def own(needs_cgroups: None) -> Callable[[], list[Path]]:
 
 
 @pytest.fixture
-def start_owner() -> Iterator[Callable[[int], subprocess.Popen[str]]]:
-    """Start a process with a pool and so many live workers."""
+def start_owner() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a process with a pool and so many live workers, in a cgroup if its file is named."""
     owners = []
 
-    def start(num_workers: int) -> subprocess.Popen[str]:
+    def start(num_workers: int, enters: Path | None = None) -> subprocess.Popen[str]:
         owner = subprocess.Popen(
-            [sys.executable, "-B", "-c", OWNER, str(num_workers)],
+            [sys.executable, "-B", "-c", OWNER, str(num_workers), str(enters or "")],
             cwd=ROOT, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         owners.append(owner)
@@ -107,8 +109,8 @@ def test_an_owner_killed_with_64_workers_leaves_no_cgroup(start_owner):
     print(f"gone after {wait_until_gone(owner.pid):.3f} s")
 
 
-def test_an_owner_and_its_stub_killed_together_are_swept_up_by_the_next_start(start_owner):
-    owner = start_owner(2)
+def kill_with_its_stub(owner: subprocess.Popen[str]) -> None:
+    """End a pool's owner so that nobody of it is left to tidy up."""
     stubs = [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/stat")
@@ -120,8 +122,42 @@ def test_an_owner_and_its_stub_killed_together_are_swept_up_by_the_next_start(st
         os.kill(stub, signal.SIGKILL)
     owner.kill()
     owner.wait()
+
+
+def test_an_owner_and_its_stub_killed_together_are_swept_up_by_the_next_start(start_owner):
+    owner = start_owner(2)
+    kill_with_its_stub(owner)
     probe_capabilities()  # or the start of any other pool on this machine, which may be faster
     assert folders_of(owner.pid) == []
+
+
+def test_what_was_killed_in_another_session_is_swept_up_from_here(start_owner):
+    # A session, a service, a job: a cgroup beside ours that nobody enters again.
+    line = next(
+        line
+        for line in Path("/proc/self/cgroup").read_text().splitlines()
+        if "memory" in line.split(":")[1].split(",") or line.startswith("0::")
+    )
+    _, names, path = line.split(":", 2)
+    tops = (f"/sys/fs/cgroup/{names}", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
+    own = next(
+        (Path(top + path) for top in tops if Path(top + path, "cgroup.procs").exists()), None
+    )
+    if own is None or not (own.parent / "cgroup.procs").exists():
+        pytest.skip("our cgroup has no parent that can be seen")
+    session = own.parent / f"session-{os.getpid()}"
+    try:
+        session.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made beside ours: {error}")
+    try:
+        owner = start_owner(2, session / "cgroup.procs")
+        kill_with_its_stub(owner)
+        assert list(session.glob(f"spade-{owner.pid}-*"))
+        probe_capabilities()
+        assert not list(session.glob("spade-*"))
+    finally:
+        session.rmdir()
 
 
 def test_closing_a_pool_leaves_no_cgroup(own):

@@ -50,8 +50,9 @@ impl PoolName {
         (name.to_string() == text).then_some(name)
     }
 
-    /// Whether the owner is certainly gone. In doubt (hidden by the mount options of /proc, or
-    /// counted in another PID namespace) it is not.
+    /// Whether the owner or its stub is certainly gone, at once after its end. In doubt (hidden by
+    /// the mount options of /proc, counted in another PID namespace, a number that somebody else
+    /// has by now) it is not: then the lock of `hold` tells.
     pub fn is_orphan(&self) -> bool {
         if !own_space().is_ok_and(|space| space == self.space) {
             return false;

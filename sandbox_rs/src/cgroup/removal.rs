@@ -1,11 +1,13 @@
 //! Taking our folders away again: a pool's own at its end, those of dead owners at a start.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Result;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::files;
+use super::hold;
 use super::name::PoolName;
 use super::place::Place;
 use crate::jail::sys::process;
@@ -25,22 +27,42 @@ pub fn remove_pool(name: &PoolName, within: Duration) -> Result<()> {
     done
 }
 
-/// Remove what pools of owners that are gone have left, and nothing else; how many folders went.
+/// Most folders beside our own that are looked into.
+const MOST_NEIGHBOURS: usize = 256;
+
+/// Remove what pools that are over have left, and nothing else; how many folders went.
 ///
-/// A folder whose owner may live, or whose name is not exactly one of ours, stays.
+/// Looked for below our own cgroups, below their parents and below their siblings: a pool that was
+/// killed may have lived in a session, a service or a job that nobody enters again. A folder that
+/// somebody holds whose owner may live, or whose name is not exactly one of ours, stays.
 pub fn sweep(within: Duration) -> usize {
     let deadline = Instant::now() + within;
+    let bases = bases().unwrap_or_default();
+    let around: BTreeSet<_> = bases.iter().flat_map(|base| neighbours(base)).collect();
     let mut removed = 0;
-    for base in bases().unwrap_or_default() {
-        for folder in children(&base) {
-            let name = folder.file_name().and_then(|name| name.to_str());
-            let ours = name.and_then(PoolName::parse);
-            if ours.is_some_and(|name| name.is_orphan()) && clear(&folder, deadline).is_ok() {
-                removed += 1;
-            }
+    for folder in around.iter().flat_map(|base| children(base)) {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let Some(name) = name.and_then(PoolName::parse) else {
+            continue;
+        };
+        let claimed = hold::claim(&folder); // kept until the folder is gone
+        if (claimed.is_some() || name.is_orphan()) && clear(&folder, deadline).is_ok() {
+            removed += 1;
         }
     }
     removed
+}
+
+/// A cgroup, its parent, and the other children of that.
+fn neighbours(base: &Path) -> Vec<PathBuf> {
+    let mut around = vec![base.to_path_buf()];
+    // Above the mounted part is no cgroup.
+    let parent = base.parent().filter(|p| p.join("cgroup.procs").exists());
+    if let Some(parent) = parent {
+        around.push(parent.to_path_buf());
+        around.extend(children(parent).into_iter().take(MOST_NEIGHBOURS));
+    }
+    around
 }
 
 /// The folders that a pool of this name would have.
