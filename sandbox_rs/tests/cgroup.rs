@@ -238,24 +238,28 @@ fn a_sweep_takes_what_dead_owners_left_and_nothing_else() {
     dead.attach(&lost, survivor.id() as i32).unwrap();
     std::mem::forget((lost, dead));
 
-    // The first four are over: another start time of a live owner is another, dead process; no
-    // process has the number after the last; and nobody holds the next two, whose stub's number is
-    // another's by now, or whose numbers are counted in another PID namespace.
+    // The first five are over: another start time of a live owner is another, dead process, also
+    // of an older program; no process has the number after the last; and nobody holds the next two,
+    // whose stub's number is another's by now, or whose numbers are counted in another PID namespace.
     let text = live_name.to_string();
     let parts: Vec<_> = text.split('-').collect();
     let (pid, start, space) = (parts[1], parts[2], parts[3]);
     let own = std::process::id();
     let gone = [
+        format!("spade-{pid}-1-{space}-1-locked"),
         format!("spade-{pid}-1-{space}-1"),
-        format!("spade-{pid}-{start}-{space}-4194305"),
-        format!("spade-{pid}-{start}-{space}-1"),
-        format!("spade-999999999-{start}-1-{own}"),
+        format!("spade-{pid}-{start}-{space}-4194305-locked"),
+        format!("spade-{pid}-{start}-{space}-1-locked"),
+        format!("spade-999999999-{start}-1-{own}-locked"),
     ];
     let held = [
-        format!("spade-{pid}-{start}-{space}-2"),   // ours, alive
-        format!("spade-999999998-{start}-1-{own}"), // of another PID namespace, alive
+        format!("spade-{pid}-{start}-{space}-2-locked"), // ours, alive
+        format!("spade-999999998-{start}-1-{own}-locked"), // of another PID namespace, alive
     ];
     let foreign = [
+        // Of an older program, which locks nothing: alive for all that can be told.
+        format!("spade-{pid}-{start}-{space}-1"),
+        format!("spade-999999999-{start}-1-{own}"),
         format!("spade-0{pid}-1-{space}-1"), // not spelt as we do
         format!("spade-{pid}-1-{space}-1-x"),
         format!("spade-notes-{own}"),

@@ -7,9 +7,13 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::jail::sys::process;
 
-/// Name of a pool's folder, `spade-<pid>-<start time>-<PID namespace>-<number>`.
+/// Last word of the names of pools that hold a lock on their folder.
+const LOCKED: &str = "-locked";
+
+/// Name of a pool's folder, `spade-<pid>-<start time>-<PID namespace>-<number>-locked`.
 ///
-/// A process id alone is used again; with its start time (clock ticks since boot) it names one
+/// Without the last word it is a pool of an older program, which holds no lock on its folder. A
+/// process id alone is used again; with its start time (clock ticks since boot) it names one
 /// process for ever. The PID namespace says in whose counting the id is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolName {
@@ -17,6 +21,7 @@ pub struct PoolName {
     start: u64,
     space: u64,
     number: u32,
+    is_locked: bool,
 }
 
 impl PoolName {
@@ -35,17 +40,28 @@ impl PoolName {
             start,
             space,
             number,
+            is_locked: true,
         })
+    }
+
+    /// Whether its pool holds a lock on the folder as long as it lives (`hold`).
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// The name that `text` spells, if it is exactly one of ours.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.strip_prefix("spade-")?.split('-');
+        let (numbers, is_locked) = match text.strip_suffix(LOCKED) {
+            Some(numbers) => (numbers, true),
+            None => (text, false),
+        };
+        let mut parts = numbers.strip_prefix("spade-")?.split('-');
         let name = Self {
             pid: parts.next()?.parse().ok()?,
             start: parts.next()?.parse().ok()?,
             space: parts.next()?.parse().ok()?,
             number: parts.next()?.parse().ok()?,
+            is_locked,
         };
         (name.to_string() == text).then_some(name)
     }
@@ -84,8 +100,10 @@ impl fmt::Display for PoolName {
             start,
             space,
             number,
+            is_locked,
         } = self;
-        write!(f, "spade-{pid}-{start}-{space}-{number}")
+        let locked = if *is_locked { LOCKED } else { "" };
+        write!(f, "spade-{pid}-{start}-{space}-{number}{locked}")
     }
 }
 

@@ -45,7 +45,8 @@ pub fn sweep(within: Duration) -> usize {
         let Some(name) = name.and_then(PoolName::parse) else {
             continue;
         };
-        let claimed = hold::claim(&folder); // kept until the folder is gone
+        // Kept until the folder is gone. An older program's pool has no lock while it lives.
+        let claimed = name.is_locked().then(|| hold::claim(&folder)).flatten();
         if (claimed.is_some() || name.is_orphan()) && clear(&folder, deadline).is_ok() {
             removed += 1;
         }
