@@ -210,7 +210,9 @@ class Hub:
     def _on_parts(self, parts: list[Buffer]) -> None:
         self.counters.frames_in += 1
         routing_id = bytes(parts.pop(0))
-        num_bytes = sum(map(len, parts))
+        num_bytes = 0
+        for part in parts:
+            num_bytes += len(part)
         self.counters.bytes_in += num_bytes
         try:
             envelope = decode(parts, self._config.max_message_bytes)

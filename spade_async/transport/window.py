@@ -56,7 +56,8 @@ class SendWindow:
         self._last += 1
         due_s = now_s + self._resend_s
         self._pending[self._last] = Pending(frames, now_s, due_s, self._resend_s)
-        self._next_due_s = min(self._next_due_s, due_s)
+        if due_s < self._next_due_s:
+            self._next_due_s = due_s
 
     def acknowledge(
         self, cumulative: int, ranges: Sequence[tuple[int, int]], delivered: int = 0
@@ -187,8 +188,11 @@ class ReceiveWindow:
         if seq > self._cumulative + _MAX_AHEAD:
             return Arrival.TOO_FAR
         self._held.add(seq)
-        while self._delivered + 1 in self._held or self._delivered + 1 in self._acknowledged:
-            self._delivered += 1
+        if seq == self._delivered + 1:
+            # Nothing else can close the gap above what came without one.
+            while seq in self._held or seq in self._acknowledged:
+                self._delivered = seq
+                seq += 1
         return Arrival.NEW
 
     def acknowledge(self, seq: int) -> bool:
@@ -196,12 +200,15 @@ class ReceiveWindow:
         if seq not in self._held:
             return False
         self._held.remove(seq)
-        self._acknowledged.add(seq)
         self._to_tell.add(seq)
+        if seq != self._cumulative + 1:
+            self._acknowledged.add(seq)
+            return True
+        self._is_cumulative_news = True
+        self._cumulative = seq
         while self._cumulative + 1 in self._acknowledged:
             self._cumulative += 1
             self._acknowledged.remove(self._cumulative)
-            self._is_cumulative_news = True
         return True
 
     def tell_delivered(self) -> None:
