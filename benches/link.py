@@ -7,10 +7,11 @@ that nobody can write to any more and that lie in one block (`transport.block.la
 learner's batches do; "link gathers" sends four separate, writable arrays, which are copied once
 into a block. Sizes are bytes of the block. Repeats of the columns are interleaved in the same two
 processes, whose allocator keeps freed blocks for all four as it does for the link
-(`transport.memory`): without that raw copies are a third slower at a megabyte. As many messages are
-under way for all. Raw pyzmq does not look at what came, the link reads all of it but the elements of
-the arrays; raw pyzmq uses ``send_multipart`` and ``recv_multipart``, as its users do, which take
-3 us more than the calls the link makes. CPU time has everything in it, connecting too.
+(`transport.memory`): without that raw copies are a third slower at a megabyte. The window of the
+link is the high water mark of raw pyzmq. Raw pyzmq does not look at what came; the link reads all
+of it but the elements of the arrays. Raw pyzmq uses ``send_multipart`` and ``recv_multipart``, as
+its users do; they take 3 us more than the calls that the link makes. CPU time has everything in it,
+connecting too.
 """
 
 from __future__ import annotations
