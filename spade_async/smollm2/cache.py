@@ -19,8 +19,8 @@ _NANO_SOURCES = ("families.py", "grammar.py", "topics.py")
 class Size:
     """How long the warm start is; 0 steps converts only."""
 
-    steps: int = 16
-    """Optimiser steps."""
+    steps: int = 48
+    """Optimiser steps: after 16 one design in thirty was valid."""
     programs: int = 8
     """Designer examples per step."""
     answers: int = 12
