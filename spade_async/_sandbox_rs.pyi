@@ -2,8 +2,9 @@
 
 from typing import Any, TypeAlias, final
 
-_Answer: TypeAlias = tuple[str, str, float | None, bool, bool, str, float, float | None, int]
-_Completion: TypeAlias = _Answer | str
+from spade_async.types import CallReport, Outcome, Reply
+
+_Completion: TypeAlias = Reply | str
 
 RUNNER_SOURCE: str
 """The Python part of the jail: plain code that defines `prepare`."""
@@ -13,6 +14,9 @@ class JailError(Exception):
 
 class JailBusy(JailError):
     """The bounded queue is full, or there is no room for a copy."""
+
+def use_records(outcomes: dict[str, Outcome], reply: type[Reply], report: type[CallReport]) -> None:
+    """Say once what replies are made of: outcomes by name, and the two records."""
 
 @final
 class MessageCodec:

@@ -17,7 +17,9 @@ from spade_async.sandbox_core import (
     PING,
     RESET,
     STEP,
+    JailError,
     PoolBase,
+    fault_of,
     faults,
     outcome_of,
     resources_of,
@@ -124,6 +126,7 @@ class SyncSession:
         self.loaded = NOT_STARTED
         self._pool, self._seed_hex = pool, seed_hex
         self._plan: tuple[str, str, int, bool] = (source, seed_hex, profile, forkable)
+        self._action_bytes = pool.policy.action_bytes
         self._is_open = False
         self._was_open = False
         self._number: int | None = None
@@ -155,12 +158,15 @@ class SyncSession:
         return self._number
 
     def _call(self, kind: int, body: str) -> Reply:
-        number, core = self._open_number(), self._pool._core
-        if core is None:
-            core = self._pool._started()
-        with faults():
+        # Every line here is part of each step's time.
+        number, core = self._number, self._pool._core
+        if number is None or core is None:
+            number, core = self._open_number(), self._pool._started()
+        try:
             done = core.call_now(number, kind, body)
-        return value_of(done)
+        except JailError as error:
+            raise fault_of(error) from None
+        return done if type(done) is Reply else value_of(done)
 
     def reset(self, seed: int | None = None) -> Reply:
         """Start an episode; `seed` None takes the session's."""
@@ -168,7 +174,8 @@ class SyncSession:
 
     def step(self, text: str) -> Reply:
         """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""
-        check_text("action", text, self._pool.policy.action_bytes)
+        if type(text) is not str or len(text) > self._action_bytes or not text.isascii():
+            check_text("action", text, self._action_bytes)
         return self._call(STEP, text)
 
     def hint(self) -> Reply:

@@ -13,13 +13,13 @@ mod direct;
 mod ending;
 mod io_thread;
 mod launch;
+mod numbered;
 mod reply;
 mod state;
 mod stray;
 mod together;
 mod worker;
 
-use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,7 @@ use crate::protocol::Kind;
 use crate::stats::Event;
 pub use direct::Interrupted;
 use launch::{Stub, launch};
+pub use numbered::Numbered;
 use state::{State, TOKEN_CONTROL, TOKEN_TIMER, TOKEN_WAKE};
 pub use worker::Used;
 
@@ -242,7 +243,7 @@ impl Pool {
     ///
     /// # Errors
     /// The caller is another process: the lock may have been held when it was forked.
-    pub fn drain(&self) -> Result<HashMap<u64, Done>> {
+    pub fn drain(&self) -> Result<Numbered<u64, Done>> {
         self.own()?;
         io::hush(&self.shared.done_fd);
         Ok(std::mem::take(&mut self.shared.lock().finished))

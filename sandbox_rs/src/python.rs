@@ -1,6 +1,8 @@
 //! The Python module. PyO3 appears here, in `wire`, in `worker`, in `template` and in the clone
 //! calls only.
 
+mod answer;
+
 use pyo3::prelude::*;
 
 /// Native core of `spade_async.sandbox`.
@@ -9,12 +11,13 @@ mod _sandbox_rs {
     use pyo3::create_exception;
     use pyo3::exceptions::{PyException, PyValueError};
     use pyo3::prelude::*;
-    use pyo3::types::PyDict;
+    use pyo3::types::{PyDict, PyType};
 
+    use super::answer::{self, Completion};
     use crate::capability::remedy;
     use crate::error::Fault;
     use crate::limits::Limits;
-    use crate::pool::{Done, Pool};
+    use crate::pool::Pool;
     use crate::protocol::Kind;
 
     #[pymodule_export]
@@ -48,47 +51,8 @@ mod _sandbox_rs {
         }
     }
 
-    /// (outcome, observation, reward, terminated, truncated, detail, wall_s, cpu_s, reply_bytes),
-    /// or the text of a fault.
-    type Answer = (
-        &'static str,
-        String,
-        Option<f64>,
-        bool,
-        bool,
-        String,
-        f64,
-        Option<f64>,
-        usize,
-    );
-
     /// (unix time, kind, profile, session, detail)
     type EventRow = (f64, &'static str, String, Option<u64>, String);
-
-    #[derive(IntoPyObject)]
-    enum Completion {
-        Answer(Answer),
-        Fault(String),
-    }
-
-    impl From<Done> for Completion {
-        fn from(done: Done) -> Self {
-            match done {
-                Err(text) => Self::Fault(text),
-                Ok(r) => Self::Answer((
-                    r.outcome.as_str(),
-                    r.observation,
-                    r.reward,
-                    r.terminated,
-                    r.truncated,
-                    r.detail,
-                    r.wall_s,
-                    r.cpu_s,
-                    r.reply_bytes,
-                )),
-            }
-        }
-    }
 
     fn kind_of(code: u8) -> PyResult<Kind> {
         Kind::from_code(code)
@@ -307,6 +271,16 @@ mod _sandbox_rs {
         fn close(&self, py: Python<'_>) {
             py.detach(|| self.pool.close());
         }
+    }
+
+    /// Say once what replies are made of: outcomes by name, `Reply`, `CallReport`.
+    #[pyfunction]
+    fn use_records(
+        outcomes: &Bound<'_, PyDict>,
+        reply: &Bound<'_, PyType>,
+        report: &Bound<'_, PyType>,
+    ) -> PyResult<()> {
+        answer::use_records(outcomes, reply, report)
     }
 
     /// Entry of the exec'd broker.

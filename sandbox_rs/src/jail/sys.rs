@@ -10,6 +10,7 @@ pub mod object;
 pub mod pipe;
 pub mod process;
 pub mod seen;
+pub mod slots;
 pub mod text;
 pub mod trial;
 

@@ -1,6 +1,7 @@
 //! How workers and sessions end: given up, cancelled, dead by their own doing, lost by ours.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::Done;
 use super::state::{Session, State};
@@ -137,8 +138,9 @@ impl State {
             self.limits.name_memory(profile, &mut reply.detail);
         }
         if let Some(call) = worker.call.take() {
-            reply.wall_s = call.begun.elapsed().as_secs_f64();
-            reply.cpu_s = worker.look().or(reply.cpu_s);
+            let now = Instant::now();
+            reply.wall_s = (now - call.begun).as_secs_f64();
+            reply.cpu_s = worker.look(now).or(reply.cpu_s);
             self.drop_call(call, Ok(reply.clone()));
         }
         let Some(worker) = self.workers.get_mut(&id) else {

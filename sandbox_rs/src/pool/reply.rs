@@ -196,8 +196,9 @@ impl State {
         let Some(call) = worker.call.take() else {
             return;
         };
-        reply.wall_s = call.begun.elapsed().as_secs_f64();
-        reply.cpu_s = worker.look();
+        let now = Instant::now();
+        reply.wall_s = (now - call.begun).as_secs_f64();
+        reply.cpu_s = worker.look(now);
         worker.used.calls += 1;
         worker.used.wall_s += reply.wall_s;
         if reply.outcome == Outcome::OverMemory {

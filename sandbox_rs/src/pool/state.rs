@@ -1,12 +1,13 @@
 //! What the pool knows, behind one lock: workers, sessions, calls in flight, deadlines.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Done;
 use super::code::CodeCache;
+use super::numbered::Numbered;
 use super::worker::Worker;
 use crate::capability::Report;
 use crate::error::{Fault, Result};
@@ -51,11 +52,11 @@ pub(super) struct State {
     pub(super) timer: OwnedFd,
     pub(super) report: Report,
     pub(super) rings_at: Option<Instant>,
-    pub(super) workers: HashMap<u32, Worker>,
+    pub(super) workers: Numbered<u32, Worker>,
     /// Ready workers, by profile.
     pub(super) spares: Vec<VecDeque<u32>>,
     /// Asked for: profile and class.
-    pub(super) starting: HashMap<u32, (usize, Class)>,
+    pub(super) starting: Numbered<u32, (usize, Class)>,
     /// When spares that were taken are to be replaced.
     pub(super) refill_at: Option<Instant>,
     /// After a failed start none is asked for until then.
@@ -63,12 +64,12 @@ pub(super) struct State {
     pub(super) next_worker: u32,
     /// When the broker was asked for workers while it owed none, or has last sent anything.
     pub(super) heard: Instant,
-    pub(super) sessions: HashMap<u64, Session>,
+    pub(super) sessions: Numbered<u64, Session>,
     pub(super) waiting: VecDeque<Waiter>,
     pub(super) code: CodeCache,
     pub(super) live: usize,
     next_operation: u64,
-    pub(super) finished: HashMap<u64, Done>,
+    pub(super) finished: Numbered<u64, Done>,
     /// Something was finished since the last look.
     pub(super) news: bool,
     pub(super) to_kill: Vec<Arc<OwnedFd>>,
@@ -95,19 +96,19 @@ impl State {
             timer,
             report,
             rings_at: None,
-            workers: HashMap::new(),
+            workers: Numbered::default(),
             spares,
-            starting: HashMap::new(),
+            starting: Numbered::default(),
             refill_at: None,
             hold_until: None,
             next_worker: 1,
             heard: Instant::now(),
-            sessions: HashMap::new(),
+            sessions: Numbered::default(),
             waiting: VecDeque::new(),
             code,
             live: 0,
             next_operation: 1,
-            finished: HashMap::new(),
+            finished: Numbered::default(),
             news: false,
             to_kill: Vec::new(),
             stats: Stats::default(),

@@ -124,11 +124,11 @@ impl Worker {
         self.cpu_at_start = self.cpu_seen;
     }
 
-    /// CPU seconds since the last look, which this becomes.
-    pub(super) fn look(&mut self) -> Option<f64> {
+    /// CPU seconds since the last look, which this becomes; `at` is now.
+    pub(super) fn look(&mut self, at: Instant) -> Option<f64> {
         let now = self.pid.and_then(process::cpu_ns_of)?;
         let before = self.cpu_seen.replace(now);
-        self.looked = Some(Instant::now());
+        self.looked = Some(at);
         self.used.cpu_ns = self.cpu_at_start.map(|start| now.saturating_sub(start));
         Some(now.saturating_sub(before?) as f64 / 1e9)
     }

@@ -4,6 +4,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::check;
@@ -23,9 +24,44 @@ pub fn set_nonblocking(fd: &OwnedFd) -> Result<()> {
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(drop)
 }
 
+/// Flag of a write that sends no SIGPIPE, since Linux 6.18.
+const RWF_NOSIGNAL: libc::c_int = 0x100;
+/// Whether the kernel knows it.
+static NO_SIGNAL: AtomicBool = AtomicBool::new(true);
+
 /// One write to a pipe; it waits unless the descriptor is non-blocking. A pipe whose reader is
 /// gone is an error and never a signal, whatever the program around us does with SIGPIPE.
 pub fn write_now(fd: &OwnedFd, bytes: &[u8]) -> Result<usize> {
+    if NO_SIGNAL.load(Ordering::Relaxed) {
+        let unknown = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS, libc::EPERM];
+        match write_unsignalled(fd, bytes) {
+            Err(error)
+                if error
+                    .raw_os_error()
+                    .is_some_and(|code| unknown.contains(&code)) =>
+            {
+                NO_SIGNAL.store(false, Ordering::Relaxed);
+            }
+            done => return done,
+        }
+    }
+    write_masked(fd, bytes)
+}
+
+/// The same with the kernel's own flag: one call instead of two or six.
+fn write_unsignalled(fd: &OwnedFd, bytes: &[u8]) -> Result<usize> {
+    let part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: one part, which lives through the call and is only read; the offset -1 is none.
+    let sent = unsafe { libc::pwritev2(fd.as_raw_fd(), &raw const part, 1, -1, RWF_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| Error::last_os_error())
+}
+
+/// The same on any kernel: the signal is held back for the time of the write, unless the program
+/// ignores it.
+fn write_masked(fd: &OwnedFd, bytes: &[u8]) -> Result<usize> {
     // SAFETY: all structures are initialised by the calls that fill them and live through those
     // that read them; pointer and length of the write come from one slice.
     unsafe {
@@ -79,4 +115,30 @@ pub fn unread(fd: &OwnedFd) -> usize {
     // SAFETY: the call writes one integer to `count`.
     let code = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut count) };
     if code == 0 { count.max(0) as usize } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_without_a_reader_is_an_error_and_no_signal_either_way() {
+        // SAFETY: the kernel's own default; nobody else in this program writes to a closed pipe.
+        let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        for write in [write_now, write_masked] {
+            let (reader, writer) = pipe().expect("a pipe");
+            assert_eq!(write(&writer, b"four").expect("room"), 4);
+            assert_eq!(unread(&reader), 4);
+            drop(reader);
+            let error = write(&writer, b"four").expect_err("nobody reads");
+            assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+            let (_reader, writer) = pipe().expect("a pipe");
+            set_nonblocking(&writer).expect("a flag");
+            assert!(write(&writer, &[0; 1 << 17]).expect("a part") < 1 << 17);
+            let error = write(&writer, b"more").expect_err("it is full");
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        }
+        // SAFETY: what was there before.
+        unsafe { libc::signal(libc::SIGPIPE, before) };
+    }
 }
