@@ -99,4 +99,5 @@ __all__ = [
     "_probe_round_trips",
     "_probe_template",
     "_template_main",
+    "use_records",
 ]
