@@ -29,6 +29,10 @@ that compute the same in another order stay well below; a weight set of another 
 to stand out, its digests do."""
 CACHE_TOKENS = 3
 """Tokens sampled from the first sequence of the probe to check the cache."""
+_NO_LOGPROBS = (
+    "the engine gives no log-probabilities of what it samples, which learner.correction.rule "
+    'needs; take another engine.kind, or learner.correction.rule="none"'
+)
 
 
 class NotAttested(WeightsError):
@@ -52,8 +56,17 @@ class Attested:
 class AttestedEngine:
     """`Engine` around another one. Call everything from one event loop."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, needs_logprobs: bool = True) -> None:
+        """Guard an engine.
+
+        Args:
+            engine: the one that works.
+            needs_logprobs: whether what it samples is of no use without log-probabilities
+                (`config.correction`): an engine that gives none is then found out at its first
+                load, before anything is sampled for a step.
+        """
         self._engine = engine
+        self._needs_logprobs = needs_logprobs
         self._loading = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._unattested: int | None = None
@@ -159,15 +172,14 @@ class AttestedEngine:
         if not expected.tensors and not expected.ids:
             return None, 0.0
         # At the same time: each is a round trip to an engine that decodes meanwhile.
-        digests, gap, (cache_gap, foreign) = await asyncio.gather(
+        digests, gap, (cache_gap, odd) = await asyncio.gather(
             self._digests(expected), self._probe_gap(expected), self._cache_gap(version, expected)
         )
         tolerance = TOLERANCES[self._engine.dtype]
         wrong = _wrong_tensors(expected.tensors, digests)
         if wrong is None and not gap <= tolerance:
             wrong = _apart("the probe's log-probabilities", gap, tolerance)
-        if wrong is None and foreign is not None:
-            wrong = f"it samples under version {PolicyVersion.unpack(foreign)}"
+        wrong = odd if wrong is None else wrong
         if wrong is None and not cache_gap <= tolerance:
             wrong = _apart("sampled and scored log-probabilities (the cache)", cache_gap, tolerance)
         return wrong, max(gap, cache_gap)
@@ -183,8 +195,8 @@ class AttestedEngine:
 
     async def _cache_gap(
         self, version: PolicyVersion, expected: Attestation
-    ) -> tuple[float, int | None]:
-        """Largest difference between sampling and scoring; a version other than this one."""
+    ) -> tuple[float, str | None]:
+        """Largest difference between sampling and scoring; what else is odd about what it said."""
         if not expected.ids:
             return 0.0, None
         prompt = expected.ids[0]
@@ -201,7 +213,10 @@ class AttestedEngine:
         )
         others = said.versions[said.versions != version.packed]
         if others.size:
-            return 0.0, int(others[0])
+            return 0.0, f"it samples under version {PolicyVersion.unpack(int(others[0]))}"
+        if np.isnan(said.logprobs).all():
+            # Without them there is nothing to hold the cache against.
+            return 0.0, _NO_LOGPROBS if self._needs_logprobs else None
         scored = await self._engine.score([*prompt, *said.token_ids.tolist()], 1.0)
         return _gap(said.logprobs, scored[-len(said.logprobs) :]), None
 

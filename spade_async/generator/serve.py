@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
+from spade_async.config.correction import RULES
 from spade_async.engine.attested import AttestedEngine, NotAttested
 from spade_async.environment.text import one_line
 from spade_async.errors import ProcessFailure, SpadeError, WeightsError
@@ -62,7 +63,10 @@ class Generator:
     ) -> None:
         self._name = name
         engine = context.player.engine
-        self._engine = engine if isinstance(engine, AttestedEngine) else AttestedEngine(engine)
+        if not isinstance(engine, AttestedEngine):
+            rule = RULES[context.config.learner.correction.rule]
+            engine = AttestedEngine(engine, needs_logprobs=rule.uses_generator)
+        self._engine = engine
         # Every request goes through the guard.
         self._context = replace(context, player=replace(context.player, engine=self._engine))
         self._set_aside = False

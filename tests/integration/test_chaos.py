@@ -21,7 +21,8 @@ from tests.support.whole_run import END_LIMIT_S, START_LIMIT_S, WholeRun, whole_
 KILLS = int(os.environ.get("CHAOS_KILLS", "8"))
 SEED = int(os.environ.get("CHAOS_SEED", "20261130"))
 NANO = os.environ.get("CHAOS_NANO") == "1"
-RESTART_LIMIT_S = 60.0
+RESTART_LIMIT_S = 300.0
+"""Until a run that was just shot at does a step; generous: it says nothing of speed."""
 
 
 def victim(run: WholeRun, draw: random.Random) -> tuple[str, int] | None:
@@ -56,7 +57,7 @@ def kill_one(run: WholeRun, draw: random.Random, killed: Counter[str]) -> None:
         time.sleep(draw.uniform(0.0, 2.0))
 
 
-@pytest.mark.timeout(60 + 60 * KILLS)
+@pytest.mark.timeout(900 + 60 * KILLS)
 def test_kills_at_random_instants_lose_nothing_and_train_nothing_twice(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -67,8 +68,9 @@ def test_kills_at_random_instants_lose_nothing_and_train_nothing_twice(
     values |= {"supervisor__backoff_max_s": 1.0, "eval__every": 20, "checkpoint__every": 1}
     killed: Counter[str] = Counter()
     with whole_run(tmp_path / "run", model, **values) as run:
-        for _ in range(KILLS):
+        for number in range(1, KILLS + 1):
             kill_one(run, draw, killed)
+            print(f"kill {number}: {dict(killed)}", flush=True)
         if run.process is not None and run.process.poll() is None:
             before = run.num_steps()
             run.wait(lambda: run.num_steps() > before, RESTART_LIMIT_S, "a step after the last")

@@ -34,7 +34,7 @@ from spade_async.weights.folder import weights_folder
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "nano.toml"
 SCRIPTED_CONFIG = ROOT / "configs" / "scripted.toml"
-START_LIMIT_S = 90.0
+START_LIMIT_S = 240.0
 """Until a run has done its next step; generous, for a busy machine."""
 END_LIMIT_S = 10.0
 """Promised: from a death to the end of everything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -272,6 +273,28 @@ def test_a_load_that_fails_leaves_the_weights_before_in_use(world: World) -> Non
         generation = await engine.generate([5], sampling())
         assert set(generation.versions.tolist()) == {PolicyVersion(0, 1).packed}
         await engine.close()
+
+    run(body)
+
+
+def test_an_engine_without_logprobs_is_told_at_its_first_load_unless_nothing_needs_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        inner, needing = await world.engine()
+        real = inner.generate
+
+        async def silent(prompt_ids: list[int], sampling: Sampling) -> Generation:
+            said = await real(prompt_ids, sampling)
+            return dataclasses.replace(said, logprobs=np.full_like(said.logprobs, np.nan))
+
+        monkeypatch.setattr(inner, "generate", silent)
+        with pytest.raises(
+            NotAttested, match=r'no log-probabilities.*learner\.correction\.rule="none"'
+        ):
+            await world.load(needing, 0)
+        await world.load(AttestedEngine(inner, needs_logprobs=False), 0)
+        await inner.close()
 
     run(body)
 
