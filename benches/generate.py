@@ -1,10 +1,14 @@
-"""Tokens per second of the built-in engine on one core, for a model of the nano's size.
+"""Tokens per second: the built-in engine by itself, then beside vLLM and `transformers.generate`.
 
-A random Llama (width 128, 4 layers, 4 heads of 32, vocabulary 150) is made here, so that the
-figures need no warm start. "steady" decodes a fixed number of requests from short prompts;
+The built-in engine on one core, for a model of the nano's size: a random Llama (width 128, 4
+layers, 4 heads of 32, vocabulary 150) is made here, so that the figures need no warm start.
+"steady" decodes a fixed number of requests from short prompts;
 "joining" keeps all slots busy with short answers, so that requests join and leave at nearly every
 step; "swap" loads weights under 64 running requests. Each speed is given per second and per
 CPU-second of the process: the two agree on an idle machine, and the second one holds on a busy one.
+
+"engines" has all three on the same model and prompts, one thread each, repeats in turn
+(`benches/engines/compared.py`); without vLLM a line says that it was left out.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benches._scratch import scratch
+from benches.engines.compared import compared, lines
+from benches.engines.shape import NANO, save_model
 
 PROMPT_TOKENS = 24
 CONTEXT = 384
@@ -29,14 +35,14 @@ def run(quick: bool) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """The figures as text."""
-    lines = [f"{'path':>8} {'requests':>9} {'tokens/s':>9} {'tokens/CPU-s':>13}"]
-    lines += [
+    text = [f"{'path':>8} {'requests':>9} {'tokens/s':>9} {'tokens/CPU-s':>13}"]
+    text += [
         f"{row['path']:>8} {row['batch']:>9} {row['tokens_per_s']:>9.0f} "
         f"{row['tokens_per_cpu_s']:>13.0f}"
         for row in result["steady"]
     ]
     joining, swap = result["joining"], result["swap"]
-    lines += [
+    text += [
         f"joining and leaving: {joining['requests_per_s']:.0f} requests/s "
         f"({joining['requests_per_cpu_s']:.0f} per CPU-s) of "
         f"{joining['prompt_tokens']} + {joining['new_tokens']:.1f} tokens, 64 slots",
@@ -45,7 +51,7 @@ def table(result: dict[str, Any]) -> str:
         f"KV cache {result['cache_bytes'] / 2**20:.1f} MiB, process at most "
         f"{result['peak_bytes'] / 2**20:.0f} MiB",
     ]
-    return "\n".join(lines)
+    return "\n".join([*text, *lines(result["engines"])])
 
 
 async def _run(quick: bool) -> dict[str, Any]:
@@ -54,7 +60,7 @@ async def _run(quick: bool) -> dict[str, Any]:
 
     new, repeats = (48, 1) if quick else (96, 3)
     with scratch() as folder:
-        _save_model(folder)
+        save_model(folder, NANO)
         config = EngineConfig(slots=64, threads=1)
         steady = []
         for path in ("general", "fast"):
@@ -74,28 +80,8 @@ async def _run(quick: bool) -> dict[str, Any]:
         "swap": swap,
         "cache_bytes": cache_bytes,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "engines": await compared(quick),
     }
-
-
-def _save_model(folder: Path) -> None:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=150,
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
 
 
 def _prompt(i: int, tokens: int) -> list[int]:

@@ -5,6 +5,9 @@ while requests run. Each figure also stands over a copy of as many bytes in memo
 moving them can cost. "recompute" makes the KV of the running requests anew, "keep" does not.
 `repeated` publishes 200 times and fits a line; `nano` compares the pause with the step of a real
 run. Meaning of every figure: docs/bench_overlap.md.
+
+"vllm" has the same of vLLM with models of 1, 135 and 500 million weights, 200 pushes of the first
+two and 20 of the third (`benches/weights/vllm_pushes.py`); without vLLM a line says so.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from benches.scripted.run import finished_run
 from benches.weights.fit import fit
 from benches.weights.model import save_model
 from benches.weights.publisher import Publisher, publisher
+from benches.weights.vllm_pushes import lines as vllm_lines
+from benches.weights.vllm_pushes import pushes
 from spade_async.config.run_folder import RunFolder
 
 AT_TOP = True
@@ -75,7 +80,7 @@ def table(result: dict[str, Any]) -> str:
             f"{nano['pause_share']:.2%} (goal {PAUSE_GOAL:.0%}); from publishing to loaded "
             f"{1e3 * nano['loaded_s']:.0f} ms"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *vllm_lines(result["vllm"])])
 
 
 def _trend(line: dict[str, Any]) -> str:
@@ -106,7 +111,13 @@ async def _run(quick: bool) -> dict[str, Any]:
                     count = 12 if quick else REPEATED
                     for swap in ("keep", "recompute"):
                         repeated[swap] = _repeated(await _swaps(model, ours, swap, count))
-    return {"sizes": rows, "repeated": repeated, "nano": None if quick else _nano()}
+    vllm = await pushes(quick, _memory(), _copy_s)
+    return {
+        "sizes": rows,
+        "repeated": repeated,
+        "nano": None if quick else _nano(),
+        "vllm": vllm,
+    }
 
 
 def _memory() -> Path | None:
