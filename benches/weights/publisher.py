@@ -28,11 +28,12 @@ class Publisher:
 
 
 @contextmanager
-def publisher(model: Path, store: Path) -> Iterator[Publisher]:
+def publisher(model: Path, store: Path, keep: int = 3) -> Iterator[Publisher]:
     """A publisher of that model into that folder; its process is gone after the block."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, str(model), str(store)), daemon=True)
+    arguments = (theirs, str(model), str(store), keep)
+    process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     # Held here as well, its end would never be seen.
     theirs.close()
@@ -46,13 +47,13 @@ def publisher(model: Path, store: Path) -> Iterator[Publisher]:
         process.join()
 
 
-def _serve(pipe: Connection, model: str, folder: str) -> None:
+def _serve(pipe: Connection, model: str, folder: str, keep: int) -> None:
     import torch
     from safetensors.torch import load_file
 
     torch.set_num_threads(1)
     tensors = load_file(Path(model) / "model.safetensors")
-    store = FileWeightStore(Path(folder), keep=3)
+    store = FileWeightStore(Path(folder), keep=keep)
     pipe.send("ready")
     while (step := pipe.recv()) is not None:
         published = store.publish(PolicyVersion(0, step), tensors)
