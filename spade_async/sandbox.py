@@ -26,7 +26,7 @@ from spade_async.sandbox_core import (
     outcome_of,
     resources_of,
 )
-from spade_async.sandbox_policy import SandboxPolicy, check_seed, check_text
+from spade_async.sandbox_policy import SandboxPolicy, check_seed, check_text, reset_body
 from spade_async.sandbox_profiles import Profile, check_profile, load_profiles
 from spade_async.sandbox_records import Event, Resources
 from spade_async.sandbox_sync import SyncPool, SyncSession, SyncSourceTemplate
@@ -247,9 +247,16 @@ class Session:
             self.cancel()
             raise
 
-    async def reset(self, seed: int | None = None) -> Reply:
-        """Start an episode; `seed` None takes the session's."""
-        return await self._call(RESET, self._seed_hex if seed is None else check_seed(seed))
+    async def reset(self, seed: int | None = None, *, unseeded: bool = False) -> Reply:
+        """Start an episode; `seed` None takes the session's.
+
+        With `unseeded` the environment's `reset` is called without any argument, and chance goes on
+        from the session's seed: for programs that have one instance for this case.
+
+        Raises:
+            ValueError: a seed that cannot be one, or one beside `unseeded`.
+        """
+        return await self._call(RESET, reset_body(self._seed_hex, seed, unseeded))
 
     async def step(self, text: str) -> Reply:
         """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""

@@ -227,6 +227,19 @@ def _too_long(what: str, size: str, most_bytes: int) -> ValueError:
     )
 
 
+def reset_body(own_hex: str, seed: int | None, unseeded: bool) -> str:
+    """What a call of `reset` sends: a seed, the session's own, or nothing for none at all.
+
+    Raises:
+        ValueError: both are asked for, or the seed cannot be one.
+    """
+    if not unseeded:
+        return own_hex if seed is None else check_seed(seed)
+    if seed is not None:
+        raise ValueError(f"seed={_shown(seed)} beside unseeded=True: give one of the two")
+    return ""
+
+
 def check_seed(seed: int) -> str:
     """A seed as it travels: hexadecimal, any size up to a million bits.
 

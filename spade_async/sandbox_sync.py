@@ -25,7 +25,7 @@ from spade_async.sandbox_core import (
     resources_of,
     value_of,
 )
-from spade_async.sandbox_policy import check_seed, check_text
+from spade_async.sandbox_policy import check_seed, check_text, reset_body
 from spade_async.sandbox_records import Resources
 from spade_async.types import Reply
 
@@ -168,9 +168,16 @@ class SyncSession:
             raise fault_of(error) from None
         return done if type(done) is Reply else value_of(done)
 
-    def reset(self, seed: int | None = None) -> Reply:
-        """Start an episode; `seed` None takes the session's."""
-        return self._call(RESET, self._seed_hex if seed is None else check_seed(seed))
+    def reset(self, seed: int | None = None, *, unseeded: bool = False) -> Reply:
+        """Start an episode; `seed` None takes the session's.
+
+        With `unseeded` the environment's `reset` is called without any argument, and chance goes on
+        from the session's seed: for programs that have one instance for this case.
+
+        Raises:
+            ValueError: a seed that cannot be one, or one beside `unseeded`.
+        """
+        return self._call(RESET, reset_body(self._seed_hex, seed, unseeded))
 
     def step(self, text: str) -> Reply:
         """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""

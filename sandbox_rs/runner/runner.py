@@ -225,9 +225,12 @@ def make_handlers(base, max_turns, seeding):
     def reset(seed_hex):
         nonlocal stage
         try:
-            seed = int(seed_hex, 16)
-            seed_all(seed)
-            value = begin(environment, seed)
+            if seed_hex:
+                seed = int(seed_hex, 16)
+                seed_all(seed)
+                value = begin(environment, seed)
+            else:
+                value = environment.reset()
             if isinstance(value, tuple):
                 if len(value) != 2 or not isinstance(value[1], dict):
                     raise Bad(f"reset must return (str, dict), got {shape(value)}")

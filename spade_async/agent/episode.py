@@ -5,7 +5,8 @@ How an episode ends and what it is worth:
 * the environment terminates: the last reward, clamped to [-1, 1];
 * it truncates, the run's turn limit is reached, a reply is cut at its token limit, or the context
   has no room for another reply: 0.0, a real return (the task was not solved within the limits);
-* the program fails (exception, time, memory, ...): no return, "environment: ...";
+* the program fails (exception, time, memory, ...): no return, "environment: ..."; as the reference
+  plays (`reference_rules.py`) an exception in a step is worth -1.0;
 * the engine or the jail fails: no return, "ours: ...".
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from spade_async.agent import reference_rules
 from spade_async.agent.action import action_text
 from spade_async.agent.conversation import Conversation
 from spade_async.agent.prompt import TokenCodec, first_messages, next_messages
@@ -50,6 +52,8 @@ class Player:
     tokens: TokenCodec
     pool: Jail
     domain: Domain
+    is_reference: bool = False
+    """Whether faults of an environment are the agent's, as in the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class Play:
     seed: int
     sampling_seed: int
     """Root of the sampling streams; turn t uses derive(sampling_seed, "turn", t)."""
+    is_unseeded: bool = False
+    """`reset()` is called without the seed, which then seeds chance alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +139,17 @@ async def _run(
 ) -> _End:
     if not session.loaded.ok:
         return _failed("load", session.loaded)
-    first = await session.reset()
-    if not first.ok:
+    first = await (session.reset(unseeded=True) if play.is_unseeded else session.reset())
+    shown = reference_rules.error_observation(first) if player.is_reference else None
+    if not first.ok and shown is None:
         return _failed("reset", first)
-    state.observation = first.observation
+    state.observation = first.observation if shown is None else shown
     fault = await _read_hint(play, session, state)
     if fault is not None:
         return fault
     talk = Conversation(
         player.tokens,
-        first_messages(player.domain, first.observation, arm=play.arm, hint=state.hint_text),
+        first_messages(player.domain, state.observation, arm=play.arm, hint=state.hint_text),
     )
     if len(talk.ids) >= limits.max_context_tokens:
         detail = (
@@ -172,7 +179,7 @@ async def _run(
         action = action_text(player.domain, reply_text)
         reply = await session.step(action)
         if not reply.ok:
-            return _failed(f"step {turn + 1}", reply)
+            return _failed(f"step {turn + 1}", reply, charges_agent=player.is_reference)
         problem = contract.reward_problem(reply.reward)
         if problem is not None or reply.reward is None:
             detail = f"step {turn + 1}: {problem}"
@@ -207,8 +214,10 @@ async def _read_hint(play: Play, session: MeteredSession, state: _State) -> _End
     return None
 
 
-def _failed(where: str, reply: Reply) -> _End:
-    """The environment's fault, as a missing return."""
+def _failed(where: str, reply: Reply, *, charges_agent: bool = False) -> _End:
+    """The environment's fault: a missing return, or the agent's loss as in the reference."""
     detail = f"{where}: {one_line(reply.detail, 300)}"
+    if charges_agent and reply.outcome in reference_rules.CHARGED:
+        return _End(reference_rules.FAULT_RETURN, reply.outcome, detail)
     reason = f"environment: {reply.outcome.value} in {where}"
     return _End(None, reply.outcome, detail, reason)

@@ -31,6 +31,9 @@ class RegretConfig(Section):
     early_error: Share = 0.0
     """Chance that the full count would give another class, up to which a class is certain; with 0
     no class is ever another one, and only what cannot change it is not played."""
+    reference_hinted_plays: int = Field(16, ge=1, le=1024)
+    """Hinted plays of an environment where run.compat is "reference", on seeds of their own; a
+    fault in one counts 0. Without effect elsewhere: there both arms play the same seeds."""
     negative: Literal["ignore", "no_hint", "learning_potential"] = "learning_potential"
     """What is done for a skill whose regret is significantly negative, because hints mislead: tell
     it only; play its environments without hints and pay by solve rate; or by learning potential."""

@@ -57,11 +57,11 @@ def begin(config: Config, play: PlayGroup) -> None:
         play.is_decided = play.num_issued == len(play.seeds)
 
 
-def spans(config: Config, play: PlayGroup) -> list[tuple[int, int]]:
+def spans(config: Config, play: PlayGroup, arm: Arm) -> list[tuple[int, int]]:
     """[start, end) of each task of an arm, over what is issued."""
     rule = rule_of(config, play)
     if rule is None:
-        return [(0, play.num_issued)]
+        return [(0, play.issued(arm))]
     starts = range(0, play.num_issued, rule.block)
     return [(start, min(start + rule.block, play.num_issued)) for start in starts]
 

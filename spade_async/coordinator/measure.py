@@ -10,7 +10,7 @@ from spade_async.coordinator.blocks import pairs_of, rule_of
 from spade_async.coordinator.core import Core
 from spade_async.coordinator.state import PlayGroup
 from spade_async.ledger.regrets import RegretRow
-from spade_async.regret import Pay, estimate
+from spade_async.regret import Pay, estimate, unpaired
 from spade_async.types import Arm, MissingRegret, RegretEstimate
 
 
@@ -30,14 +30,25 @@ def measure(core: Core, play: PlayGroup) -> RegretEstimate | MissingRegret:
         missing = MissingRegret(f"hints are off for the skill {group.skill if group else ''!r}")
         note(core, play, missing)
         return missing
-    found = estimate(
-        pairs_of(play),
-        leak_share=play.environment.leak_share if config.leak_discount else 0.0,
-        mastered_at=config.mastered_at,
-        out_of_reach_at=config.out_of_reach_at,
-        early=rule_of(core.config, play),
-        pay=pay_of(config),
-    )
+    leak_share = play.environment.leak_share if config.leak_discount else 0.0
+    found: RegretEstimate | MissingRegret
+    if play.is_paired:
+        found = estimate(
+            pairs_of(play),
+            leak_share=leak_share,
+            mastered_at=config.mastered_at,
+            out_of_reach_at=config.out_of_reach_at,
+            early=rule_of(core.config, play),
+            pay=pay_of(config),
+        )
+    else:
+        found = unpaired(
+            play.returns(Arm.WITH_HINT),
+            play.returns(Arm.NO_HINT),
+            leak_share=leak_share,
+            mastered_at=config.mastered_at,
+            out_of_reach_at=config.out_of_reach_at,
+        )
     core.ledger.set_estimate(play.environment.environment_id, found)
     note(core, play, found)
     if group is not None and isinstance(found, RegretEstimate):

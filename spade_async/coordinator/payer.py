@@ -31,6 +31,7 @@ from spade_async.designer.reward import PayRule, Unplayed, design_reward
 from spade_async.designer.rewards.facts import Facts, Raw
 from spade_async.designer.rewards.registry import make
 from spade_async.designer.rewards.variance import variance_bonus
+from spade_async.regret import filled
 from spade_async.types import Arm, MissingRegret, Outcome, RegretEstimate, Rejection, Role
 
 RUN_ENDED = "run ended: no learner step was left to train it"
@@ -135,9 +136,14 @@ class Payer:
     ) -> None:
         # Of pairs that may be stopped early only a number that was fixed is free of bias.
         fixed = blocks.num_fixed(self._core.config, num_arms=len(play.cells))
-        hinted = [r for r in play.returns(Arm.WITH_HINT)[:fixed] if r is not None]
+        if play.is_paired:
+            hinted = [r for r in play.returns(Arm.WITH_HINT)[:fixed] if r is not None]
+        else:
+            hinted = filled(play.returns(Arm.WITH_HINT))
         is_estimate = isinstance(verdict, RegretEstimate)
         hung = isinstance(verdict, Rejection) and verdict.outcome is Outcome.TIMED_OUT
+        if self._is_reference:
+            hung = _any_hung(play)
         member.standing = Standing(
             first=play.birth,
             regret=verdict.paid_regret if isinstance(verdict, RegretEstimate) else None,
@@ -240,6 +246,17 @@ class Payer:
             tracker = self._core.trackers.of(group.skill)
             tracker.update(fmean(returns))
             self._core.pay_window.tracker(group.skill, tracker)
+
+
+def _any_hung(play: PlayGroup) -> bool:
+    """Whether an episode hung: one is enough for the reference."""
+    hung = f"environment: {Outcome.TIMED_OUT}"
+    return any(
+        (cell.missing_reason or "").startswith(hung)
+        for cells in play.cells.values()
+        for cell in cells
+        if cell is not None
+    )
 
 
 def _add_returns(standing: Standing, offset: int, returns: Sequence[float | None]) -> None:

@@ -11,6 +11,7 @@ import logging
 from dataclasses import asdict
 
 from spade_async.agent.behaviour import Behaviour, of_episode
+from spade_async.config.schema import Config
 from spade_async.coordinator import blocks
 from spade_async.coordinator.core import CUT, Core
 from spade_async.coordinator.dispatch import PLAY, Task
@@ -127,7 +128,7 @@ class PlayLoop:
     def send(self, play: PlayGroup, arm: Arm) -> None:
         """Queue the task of one arm; after a resume only for episodes that never came."""
         core, config = self._core, self._core.config
-        for start, end in blocks.spans(config, play):
+        for start, end in blocks.spans(config, play, arm):
             missing = {i - start for i in range(start, end) if play.cells[arm][i] is None}
             if missing:
                 message = self._task(play, arm, start, end)
@@ -146,7 +147,7 @@ class PlayLoop:
             hint=play.environment.hint,
             hint_mode=play.environment.hint_mode,
             arm=arm,
-            seeds=list(play.seeds[start:end]),
+            seeds=list(play.seeds_of(arm)[start:end]),
             min_version=core.min_version(play.birth),
             max_turns=config.agent.max_turns,
             max_new_tokens=config.agent.max_new_tokens_per_turn,
@@ -295,7 +296,8 @@ class PlayLoop:
         """Of many words keep those of the first seed and of the first where the arms differ."""
         if play.kind != "play":
             return
-        both = zip(play.returns(Arm.NO_HINT), play.returns(Arm.WITH_HINT), strict=True)
+        # Arms with seeds of their own are laid side by side by the order of play.
+        both = zip(play.returns(Arm.NO_HINT), play.returns(Arm.WITH_HINT), strict=play.is_paired)
         differing = [i for i, pair in enumerate(both) if None not in pair and pair[0] != pair[1]]
         self._core.ledger.thin_words(play.group_id, [0, *differing[:1]])
 
@@ -345,7 +347,10 @@ def new_play_group(
     config = core.config
     count = config.agent.seeds_per_environment
     has_hints = kind == "play" and (parent is None or parent.rule == HINTS)
-    arms = [Arm.NO_HINT, Arm.WITH_HINT] if has_hints else [Arm.NO_HINT]
+    hinted = _hinted_seeds(config, group_id) if has_hints else None
+    counts = {Arm.NO_HINT: count}
+    if has_hints:
+        counts[Arm.WITH_HINT] = count if hinted is None else len(hinted)
     play = PlayGroup(
         group_id=group_id,
         number=number,
@@ -357,10 +362,21 @@ def new_play_group(
         birth=birth,
         parent=parent,
         member=member,
-        cells={arm: [None] * count for arm in arms},
+        cells={arm: [None] * number for arm, number in counts.items()},
+        hinted_seeds=hinted,
     )
     blocks.begin(config, play)
     return play
+
+
+def _hinted_seeds(config: Config, group_id: str) -> list[int] | None:
+    """Seeds of the hinted arm alone, as the reference plays it; None: those of the other arm."""
+    if config.run.compat != "reference":
+        return None
+    return [
+        derive(config.run.seed, "hinted instance", group_id, i) % TRAINING_SEEDS
+        for i in range(config.regret.reference_hinted_plays)
+    ]
 
 
 def _extra(result: EpisodeResult) -> dict[str, object]:

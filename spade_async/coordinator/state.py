@@ -128,7 +128,10 @@ class Shown:
 
 @dataclass(slots=True)
 class PlayGroup:
-    """Episodes of one environment: both arms on the same seeds, or one arm for the pool."""
+    """Episodes of one environment: both arms on the same seeds, or one arm for the pool.
+
+    Under `run.compat = "reference"` the hinted arm has seeds, and a number of them, of its own.
+    """
 
     group_id: str
     number: int
@@ -137,6 +140,7 @@ class PlayGroup:
     seed pool); only "play" has a hinted arm."""
     environment: Environment
     seeds: list[int]
+    """Of both arms; of the one without hint where the other has its own."""
     birth: int
     parent: DesignGroup | None = None
     member: DesignMember | None = None
@@ -144,6 +148,8 @@ class PlayGroup:
     shown: dict[Arm, Shown] = field(default_factory=dict)
     """First instance of each arm, for people to read."""
     created_s: float = field(default_factory=time.monotonic)
+    hinted_seeds: list[int] | None = None
+    """Of the hinted arm, where it does not play `seeds`."""
     is_ready: bool = False
     num_issued: int = -1
     """Pairs given out so far, the first ones of `seeds`; all of them unless blocks are played."""
@@ -158,9 +164,23 @@ class PlayGroup:
         if self.num_issued < 0:
             self.num_issued = len(self.seeds)
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether both arms play the same seeds."""
+        return self.hinted_seeds is None
+
+    def seeds_of(self, arm: Arm) -> list[int]:
+        """What that arm plays, in order."""
+        is_own = arm is Arm.WITH_HINT and self.hinted_seeds is not None
+        return self.hinted_seeds or [] if is_own else self.seeds
+
+    def issued(self, arm: Arm) -> int:
+        """How many of them are given out so far: blocks are of pairs alone."""
+        return self.num_issued if self.is_paired else len(self.seeds_of(arm))
+
     def arm_is_in(self, arm: Arm) -> bool:
         """Whether every episode of that arm that was given out has a result."""
-        return all(cell is not None for cell in self.cells[arm][: self.num_issued])
+        return all(cell is not None for cell in self.cells[arm][: self.issued(arm)])
 
     @property
     def is_complete(self) -> bool:
@@ -169,5 +189,5 @@ class PlayGroup:
 
     def returns(self, arm: Arm) -> list[float | None]:
         """[num seeds] returns of one arm in seed order; None where missing or not played."""
-        cells = self.cells.get(arm, [None] * len(self.seeds))
+        cells = self.cells.get(arm, [None] * len(self.seeds_of(arm)))
         return [None if c is None else c.episode_return for c in cells]

@@ -71,8 +71,9 @@ class ScriptedSession:
     async def __aexit__(self, *error: object) -> None:
         self._jail.live -= 1
 
-    async def reset(self, seed: int | None = None) -> Reply:
-        """See `JailSession.reset`."""
+    async def reset(self, seed: int | None = None, *, unseeded: bool = False) -> Reply:
+        """See `JailSession.reset`; its programs have no instance of their own without a seed."""
+        del unseeded
         if seed is not None:
             self._run = ProgramRun(self._program, seed)
         if self._fault == "reset":

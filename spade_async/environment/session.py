@@ -27,8 +27,12 @@ class JailSession(Protocol):
     def loaded(self) -> Reply:
         """What became of loading the program."""
 
-    async def reset(self, seed: int | None = None) -> Reply:
-        """First observation of an instance, the session's when None; may be called again."""
+    async def reset(self, seed: int | None = None, *, unseeded: bool = False) -> Reply:
+        """First observation of an instance, the session's when None; may be called again.
+
+        With `unseeded` the program is called without a seed, as the reference does: chance goes on
+        from the session's seed, and a program with a fixed instance for this case shows that one.
+        """
 
     async def step(self, action: str) -> Reply:
         """Observation, reward and flags."""
@@ -92,8 +96,10 @@ class MeteredSession:
         self.loaded: Reply = inner.loaded
         use.add(self.loaded)
 
-    async def reset(self, seed: int | None = None) -> Reply:
+    async def reset(self, seed: int | None = None, *, unseeded: bool = False) -> Reply:
         """See `JailSession.reset`."""
+        if unseeded:
+            return await self._metered(self._inner.reset(unseeded=True))
         call = self._inner.reset() if seed is None else self._inner.reset(seed)
         return await self._metered(call)
 

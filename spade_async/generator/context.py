@@ -11,6 +11,7 @@ from spade_async.agent.episode import Player
 from spade_async.agent.prompt import TokenCodec
 from spade_async.config.schema import Config
 from spade_async.environment.session import JailUse
+from spade_async.generator.blacklist import Blacklist
 
 
 class VersionGate:
@@ -88,6 +89,8 @@ class GeneratorContext:
 
     gate: VersionGate = field(default_factory=VersionGate)
     counters: Counters = field(default_factory=Counters)
+    blacklist: Blacklist | None = None
+    """Under `run.compat = "reference"`."""
 
     @property
     def design_codec(self) -> TokenCodec:

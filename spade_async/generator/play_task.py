@@ -10,6 +10,7 @@ from dataclasses import replace
 from spade_async.agent.episode import Play, Played, PlayLimits, play_episode
 from spade_async.environment.session import JailUse
 from spade_async.environment.text import clean, one_line
+from spade_async.generator.blacklist import SKIPPED
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.draft import EMPTY_TRACE
 from spade_async.generator.meter import EngineMeter
@@ -25,6 +26,8 @@ Send = Callable[[EpisodeResult], Awaitable[None]]
 async def run_play(context: GeneratorContext, task: PlayTask, send: Send) -> int:
     """Play all seeds at once; `send` gets each result as soon as it is done.
 
+    With a blacklist the first seed is played alone before the others.
+
     Returns how many episodes are missing by our own fault.
 
     Episode i samples from derive(task.seed, i). A fault of ours in one episode leaves the others
@@ -38,8 +41,10 @@ async def run_play(context: GeneratorContext, task: PlayTask, send: Send) -> int
         temperature=task.temperature,
         min_version=task.min_version,
     )
-    faults = await asyncio.gather(
-        *(_episode(context, task, limits, index, send) for index in range(len(task.seeds)))
+    alone = 0 if context.blacklist is None else 1
+    faults = [await _episode(context, task, limits, index, send) for index in range(alone)]
+    faults += await asyncio.gather(
+        *(_episode(context, task, limits, index, send) for index in range(alone, len(task.seeds)))
     )
     return sum(faults)
 
@@ -56,11 +61,17 @@ async def _episode(
         arm=Arm(task.arm),
         seed=task.seeds[index],
         sampling_seed=derive(task.seed, index),
+        is_unseeded=context.player.is_reference and task.purpose == "train",
     )
     meter = EngineMeter(context.player.engine)
     player = replace(context.player, engine=meter.as_engine())
+    listed = context.blacklist
     try:
-        played = await play_episode(player, play, limits)
+        if listed is not None and listed.has(play.environment_id, context.gate.loaded):
+            listed.num_skipped += 1
+            played = _missing(play, SKIPPED, Outcome.TIMED_OUT)
+        else:
+            played = await play_episode(player, play, limits)
     except asyncio.CancelledError:
         context.counters.cut_tokens[task.task_id] += meter.num_tokens
         raise
@@ -68,6 +79,8 @@ async def _episode(
         # Recorded as missing with its reason; the other episodes go on.
         log.exception("episode %s[%d] is missing", task.task_id, index)
         played = _missing(play, f"ours: {type(fault).__name__}: {one_line(str(fault))}")
+    if listed is not None and played.episode.outcome is Outcome.TIMED_OUT:
+        listed.hung(play.environment_id, context.gate.loaded)
     reason = played.episode.missing_reason
     is_ours = reason is not None and reason.startswith("ours")
     if is_ours:
@@ -79,12 +92,12 @@ async def _episode(
     return is_ours
 
 
-def _missing(play: Play, reason: str) -> Played:
+def _missing(play: Play, reason: str, outcome: Outcome = Outcome.FINISHED) -> Played:
     episode = Episode(
         environment_id=play.environment_id,
         seed=play.seed,
         arm=play.arm,
-        outcome=Outcome.FINISHED,
+        outcome=outcome,
         detail="",
         observation="",
         turns=(),

@@ -20,6 +20,7 @@ from spade_async.designer.compat import with_compat
 from spade_async.domain import load_domain
 from spade_async.engine.scripted_jail import ScriptedJail
 from spade_async.errors import ConfigError, SpadeError, exit_status
+from spade_async.generator.blacklist import Blacklist
 from spade_async.generator.context import GeneratorContext
 from spade_async.generator.engines import make_engine, make_jail, make_tokens
 from spade_async.generator.jail_figures import level_text, write_record
@@ -96,8 +97,11 @@ async def _context(
     codecs = await asyncio.to_thread(make_tokens, config, folder)
     engine = await make_engine(config, folder)
     stack.push_async_callback(engine.close)
-    player = Player(engine, codecs.agent, pool, domain)
-    return GeneratorContext(config, player, codecs.designer, codecs.brief), pool
+    is_reference = config.run.compat == "reference"
+    player = Player(engine, codecs.agent, pool, domain, is_reference=is_reference)
+    blacklist = Blacklist() if is_reference else None
+    context = GeneratorContext(config, player, codecs.designer, codecs.brief, blacklist=blacklist)
+    return context, pool
 
 
 def model_folder(config: Config, folder: RunFolder) -> Path:

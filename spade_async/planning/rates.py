@@ -89,7 +89,9 @@ def work_of(config: Config, rates: Rates) -> Work:
     pool = round(agent.groups_per_step * agent.pool_share)
     designed = min(designs * VALIDITY, float(agent.groups_per_step - pool))
     plain = agent.groups_per_step * agent.seeds_per_environment
-    hinted = round(designed * agent.seeds_per_environment)
+    own = config.run.compat == "reference"
+    per_design = config.regret.reference_hinted_plays if own else agent.seeds_per_environment
+    hinted = round(designed * per_design)
     context = config.model.max_context_tokens
     turns = agent.max_turns * agent.max_new_tokens_per_turn
     said = [rates.design_tokens is not None, rates.episode_tokens is not None]

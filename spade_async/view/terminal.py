@@ -56,9 +56,14 @@ def regret_text(found: dict[str, Any] | None, missing: str | None) -> str:
     error = found.get("standard_error")
     noise = "" if error is None else f" ± {error:.3f}"
     return (
-        f"{found['regret']:+.3f}{noise} over {found['num_pairs']} pairs: "
+        f"{found['regret']:+.3f}{noise} over {pairs_text(found['num_pairs'])}: "
         f"with hint {found['mean_with_hint']:.3f}, without {found['mean_no_hint']:.3f}"
     )
+
+
+def pairs_text(num: int) -> str:
+    """How many pairs a regret is over; the reference's has none."""
+    return f"{num} pairs" if num else "no pairs, as each arm has seeds of its own"
 
 
 def class_text(estimate: dict[str, Any] | None) -> str:

@@ -55,8 +55,8 @@ class FakeSession:
     async def __aexit__(self, *error: object) -> None:
         self._pool.live -= 1
 
-    async def reset(self, seed: int | None = None) -> Reply:
-        self.calls.append("reset")
+    async def reset(self, seed: int | None = None, *, unseeded: bool = False) -> Reply:
+        self.calls.append("reset without a seed" if unseeded else "reset")
         self._turn = 0
         return self._script.reset
 

@@ -11,7 +11,7 @@ from spade_async.types import Arm
 from spade_async.view import plays
 from spade_async.view.environment import EnvironmentView
 from spade_async.view.page.markup import SOURCE_CHARS, escaped, number, with_error
-from spade_async.view.terminal import ARM_NAMES, class_text
+from spade_async.view.terminal import ARM_NAMES, class_text, pairs_text
 
 _DOCUMENT_CHARS = 400
 
@@ -52,7 +52,7 @@ def _facts(found: EnvironmentView) -> str:
         return f"<p>No regret: {escaped(missing or 'it was not played in both arms')}.</p>"
     return (
         f"<p>With hint {number(estimate['mean_with_hint'])}, without "
-        f"{number(estimate['mean_no_hint'])}, {estimate['num_pairs']} pairs; paid "
+        f"{number(estimate['mean_no_hint'])}, {pairs_text(estimate['num_pairs'])}; paid "
         f"{number(estimate['paid_regret'], '+.3f')}; the hint alone is the answer on "
         f"{environment.leak_share:.0%} of the probed seeds; designed in step "
         f"{found.row.created_step}.</p>"

@@ -43,6 +43,7 @@ RECIPE: dict[str, Any] = {
     "designer.thinking": None,
     "designer.skills_per_window": 3,
     "designer.hint": "self",
+    "regret.reference_hinted_plays": 16,
     "designer.validator": "off",
     "designer.self_judge": "off",
     "designer.repair_turns": 0,
