@@ -35,6 +35,28 @@ def test_a_good_episode_is_played_to_its_end(pool):
         assert session.hint().observation != secret
 
 
+def test_reset_without_a_seed_calls_the_program_without_one(pool):
+    """Its own default is the instance then; chance is seeded by the session all the same."""
+    source = (
+        "import random\nclass AEnv:\n"
+        " def reset(self, seed=5): return f'{seed} {random.randint(0, 10**9)}', {}\n"
+    )
+    seen = []
+    for seed in (7, 7, 8):
+        with pool.session(source, seed) as session:
+            assert session.reset().observation.split()[0] == str(seed)
+        with pool.session(source, seed) as session:
+            seen.append(session.reset(unseeded=True).observation)
+            with pytest.raises(ValueError, match="seed=3 beside unseeded=True"):
+                session.reset(3, unseeded=True)
+    assert [text.split()[0] for text in seen] == ["5", "5", "5"]
+    assert seen[0] == seen[1] != seen[2]
+    demanding = "class AEnv:\n def reset(self, seed): return 'x', {}\n"
+    with pool.session(demanding, 7) as session:
+        reply = session.reset(unseeded=True)
+        assert (reply.outcome, "missing 1 required" in reply.detail) == (Outcome.EXCEPTION, True)
+
+
 def test_every_backend_draws_the_same_numbers(pool):
     with pool.session(GUESS, 7) as session:
         session.reset()
