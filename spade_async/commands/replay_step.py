@@ -78,7 +78,7 @@ def show(found: dict[str, Any], *, as_json: bool, console: Console) -> None:
             sample["sample_id"],
             sample["role"][:8],
             str(sample["age"]),
-            f"{sample['advantage']:+.2f}",
+            f"{sample['advantage']:+.2g}",
             str(sample["tokens"]),
             *(_number(sample[key]) for key in ("ratio_mean", "ratio_max", "weight_mean")),
             _number(sample["grad_norm"]),

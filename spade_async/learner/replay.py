@@ -48,8 +48,8 @@ def find_batch(run_dir: Path, name: str) -> Path:
     of_step = [stem for stem in stored if name.isdigit() and stem.endswith(f"-{name}")]
     if len(of_step) == 1:
         return root / f"{of_step[0]}.npz"
-    known = ", ".join(stored) if stored else "none was set aside"
-    raise RunFolderError(f"{root} has no batch {name!r}: there is {known}")
+    known = f"there is {', '.join(stored)}" if stored else "none was set aside"
+    raise RunFolderError(f"{root} has no batch {name!r}: {known}")
 
 
 def replay(run_dir: Path, name: str, model_folder: Path) -> Replay:

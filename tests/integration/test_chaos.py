@@ -37,14 +37,22 @@ def victim(run: WholeRun, draw: random.Random) -> tuple[str, int] | None:
     return draw.choice(named)
 
 
+def has_ended(run: WholeRun) -> bool:
+    return run.process is None or run.process.poll() is not None
+
+
 def kill_one(run: WholeRun, draw: random.Random, killed: Counter[str]) -> None:
     """Wait a random while, kill, and see to it that the run goes on."""
-    if run.process is None or run.process.poll() is not None:
+    if has_ended(run):
         run.start()
         pid = run.process.pid if run.process is not None else 0
         run.wait(lambda: run.info().get("supervisor_pid") == pid, START_LIMIT_S, "the folder")
         run.wait(lambda: len(run.info()["processes"]) > 2, START_LIMIT_S, "its parts")
-    # The wait reaches into the start of the parts as well as into many steps.
+    # The wait reaches into the start of the parts, and every second one into a run that trains:
+    # where a start takes long, nothing would be trained between kills of the clock alone.
+    if draw.random() < 0.5:
+        before = run.num_steps()
+        run.wait(lambda: run.num_steps() > before or has_ended(run), RESTART_LIMIT_S, "a step")
     time.sleep(draw.uniform(0.0, 4.0))
     name, pid = victim(run, draw)
     run.kill(pid)
@@ -70,8 +78,8 @@ def test_kills_at_random_instants_lose_nothing_and_train_nothing_twice(
     with whole_run(tmp_path / "run", model, **values) as run:
         for number in range(1, KILLS + 1):
             kill_one(run, draw, killed)
-            print(f"kill {number}: {dict(killed)}", flush=True)
-        if run.process is not None and run.process.poll() is None:
+            print(f"kill {number}, step {run.num_steps()}: {dict(killed)}", flush=True)
+        if not has_ended(run):
             before = run.num_steps()
             run.wait(lambda: run.num_steps() > before, RESTART_LIMIT_S, "a step after the last")
             run.kill_all()

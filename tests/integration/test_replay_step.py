@@ -80,7 +80,7 @@ def test_what_cannot_be_run_again_says_why_in_one_line(copy: Callable[[], Path])
     for step, says in (
         ("9", "has no trained step 9: it has 1 to 3"),
         ("0", "the first trained step is 1"),
-        ("no", "has no batch 'no': there is none was set aside"),
+        ("no", "has no batch 'no': none was set aside"),
     ):
         ended = spade("replay", root, step)
         assert ended.code == 2, ended
