@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from spade_async.config.load import as_dict, resolve
+from spade_async.designer.skills import chosen_skills, domain_skills
+from spade_async.domain import load_domain
 from spade_async.simulate.startup import bound_lines
 
 
@@ -45,8 +47,12 @@ def show(config: Path, sets: Sequence[str]) -> None:
     """Print the configuration that a run would use; it can be fed back as a file.
 
     What its staleness bounds will do stands at the end, as comments.
+
+    Raises:
+        ConfigError: what the file says is wrong, or a skill that `train` would refuse.
     """
     resolved = resolve(config, sets)
+    chosen_skills(resolved.designer.skills, domain_skills(load_domain(resolved.domain.hook)))
     print(as_toml(as_dict(resolved)), end="")
     print()
     for line in bound_lines(resolved):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from spade_async.designer.skills import GAME_SKILLS, Skill
 from spade_async.domain import ChatTurn, HeldOutItem
 from spade_async.engine.scripted_programs import NUM_NAMES, Program
 from spade_async.seeds import derive
@@ -19,6 +20,11 @@ DESIGN, PLAIN, HINTED, ASK_HINT, TURN = "design", "plain", "hinted", "ask_hint",
 """First words of the prompts."""
 _HELD_OUT_SEED = 10**9
 _LEVELS = ("1", "2")
+
+
+def skills() -> tuple[Skill, ...]:
+    """The nine game skills: a name that a real run refuses is refused here as well."""
+    return GAME_SKILLS
 
 
 def designer_messages(
