@@ -58,6 +58,8 @@ def main() -> None:
     os.rename(path, real)
     context = zmq.Context()
     front = context.socket(zmq.ROUTER)
+    # A ROUTER drops what is above its mark, and every frame that was thrown has to arrive.
+    front.setsockopt(zmq.SNDHWM, 0)
     front.bind(f"ipc://{path}")
     # A hello would be one of a part: whoever says it right is one. All else is not.
     up = [s for s in samples() if s.to_coordinator and not isinstance(s, Hello)]
