@@ -75,6 +75,13 @@ def train(
             help="Go on after a stop, a crash or kill -9: `train RUN --resume`.",
         ),
     ] = False,
+    fake_weights: Annotated[
+        bool,
+        typer.Option(
+            "--fake-weights",
+            help="Dry run: two steps with a tiny random model of the same architecture.",
+        ),
+    ] = False,
 ) -> None:
     """Train: the whole self-play loop, from the model to the end table.
 
@@ -90,6 +97,7 @@ def train(
         set_ or [],
         run_dir,
         resume=resume,
+        fake_weights=fake_weights,
         console=Console(file=steady(sys.stdout)),
         errors=Console(file=steady(sys.stderr)),
     )

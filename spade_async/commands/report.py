@@ -50,6 +50,7 @@ def build_report(run_dir: Path) -> dict[str, Any]:
 
         return {
             "scripted": config.is_scripted,
+            "fake_weights": config.run.fake_weights,
             "wall_seconds": cost["wall_seconds"],
             "cpu_seconds": cost["cpu_seconds"],
             "warm_start_seconds": cost["warm_start_seconds"],

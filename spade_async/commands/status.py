@@ -59,6 +59,7 @@ def as_json(status: RunStatus) -> dict[str, Any]:
         "corpus_bad_rows": status.metrics.get("grounding/bad_rows"),
         "failure": status.failure,
         "scripted": status.is_scripted,
+        "fake_weights": status.is_fake,
         "updated_unix_s": status.updated_unix_s,
     }
 

@@ -8,9 +8,12 @@ from pathlib import Path
 from rich.console import Console
 
 from spade_async.commands.report import build_report
+from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.errors import SpadeError
 from spade_async.evals.tables import end_table
+from spade_async.fake.folder import make as make_fake
+from spade_async.fake.settings import settings as fake_settings
 from spade_async.supervisor.display import make_display
 from spade_async.supervisor.train import train as supervise
 
@@ -23,8 +26,12 @@ def train(
     resume: bool,
     console: Console,
     errors: Console,
+    fake_weights: bool = False,
 ) -> int:
     """Train and return the exit code: 0 finished or stopped and saved, 1 failed, 130 cut short."""
+    if fake_weights:
+        recipe = resolve(config, sets)
+        sets = [*sets, *fake_settings(recipe, make_fake(recipe))]
     outcome = supervise(config, sets, run_dir, resume=resume, display=make_display(console))
     end = outcome.end
     if end.state == "failed":

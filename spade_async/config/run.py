@@ -20,6 +20,8 @@ class RunConfig(Section):
     compat: Literal["off", "reference"] = "off"
     """"reference" reproduces the formulas and rules of the reference implementation, its known
     mistakes included, where ours differ; see docs/compat.md."""
+    fake_weights: bool = False
+    """A dry run: `train --fake-weights` sets it. Shown wherever figures of the run are."""
     alert_command: str | tuple[str, ...] = ""
     """Run for every alert with its JSON on stdin: a shell string or an argument list. At most 10 s,
     one at a time; see docs/guard.md."""

@@ -249,6 +249,7 @@ class Watch:
             metrics=metrics,
             failure=self.failure,
             is_scripted=core.config.is_scripted,
+            is_fake=core.config.run.fake_weights,
         ).stamp()
 
 

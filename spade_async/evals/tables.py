@@ -12,7 +12,7 @@ from rich.text import Text
 
 from spade_async.environment.text import clean, one_line
 from spade_async.evals.figures import ALL_LEVELS, VALIDITY_WINDOW
-from spade_async.telemetry.status import SCRIPTED_NOTE
+from spade_async.telemetry.status import FAKE_NOTE, SCRIPTED_NOTE
 
 WITHIN_NOISE = "within noise"
 _UNKNOWN = "-"
@@ -184,6 +184,8 @@ def _notes(report: Mapping[str, Any]) -> list[RenderableType]:
     ]
     if report["scripted"]:
         notes.insert(0, Text(SCRIPTED_NOTE, style="yellow"))
+    if report.get("fake_weights"):
+        notes.insert(0, Text(FAKE_NOTE, style="yellow"))
     if any(verdict(row) == WITHIN_NOISE for row in report["held_out"]):
         notes.append(
             Text("within noise: the difference is at most two standard errors of it.", style="dim")

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from spade_async.disk.model_cache import Progress
 from spade_async.nano import maker_process
 from spade_async.nano.cache import WarmStartSize, make
-from spade_async.nano.model_cache import Progress
 
 
 def main() -> int:

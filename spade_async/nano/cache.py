@@ -12,8 +12,8 @@ from dataclasses import astuple, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from spade_async.nano import model_cache
-from spade_async.nano.model_cache import FILES, Progress, cache_root, sweep
+from spade_async.disk import model_cache
+from spade_async.disk.model_cache import FILES, Progress, cache_root, sweep
 
 __all__ = ["FILES", "WarmStartSize", "cache_root", "find", "folder_of", "make", "sweep"]
 

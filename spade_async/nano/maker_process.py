@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from spade_async.disk.model_cache import Progress
 from spade_async.errors import SpadeError
-from spade_async.nano.model_cache import Progress
 
 _PR_SET_PDEATHSIG = 1
 

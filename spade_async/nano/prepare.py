@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from spade_async.disk import model_cache
 from spade_async.errors import ConfigError
-from spade_async.nano import model_cache
 from spade_async.nano.cache import WarmStartSize, find
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from spade_async.nano import model_cache
-from spade_async.nano.model_cache import Progress, cache_root
+from spade_async.disk import model_cache
+from spade_async.disk.model_cache import Progress, cache_root
 
 NAME = "smollm2"
 _SOURCES = ("convert.py", "domain.py", "lessons.py", "warm_start.py")

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from spade_async.nano.model_cache import Progress
+from spade_async.disk.model_cache import Progress
 from spade_async.smollm2.cache import Size
 from spade_async.smollm2.convert import convert, find_package
 from spade_async.smollm2.lessons import Lesson, agent_lessons, designer_lessons

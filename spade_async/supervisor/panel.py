@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spade_async.environment.text import clean
-from spade_async.telemetry.status import SCRIPTED_NOTE, RunStatus
+from spade_async.telemetry.status import FAKE_NOTE, SCRIPTED_NOTE, RunStatus
 
 UNKNOWN = "-"
 _MAX_MIX = 6
@@ -28,6 +28,8 @@ def panel(status: RunStatus) -> RenderableType:
     body: list[RenderableType] = [_progress(status)]
     if status.is_scripted:
         body.append(Text(SCRIPTED_NOTE, style="yellow"))
+    if status.is_fake:
+        body.append(Text(FAKE_NOTE, style="yellow"))
     if status.metrics:
         body.append(_figures(status))
         body += [Text(line, style="dim") for line in _mixes(status.metrics)]
@@ -56,7 +58,8 @@ def plain_line(status: RunStatus) -> str:
         return f"{status.state}{': ' + waits if waits else ''}"
     metrics = status.metrics
     parts = [
-        f"{status.state} step {status.step}/{status.steps}{' (scripted)' * status.is_scripted}",
+        f"{status.state} step {status.step}/{status.steps}{' (scripted)' * status.is_scripted}"
+        f"{' (fake weights)' * status.is_fake}",
         f"validity {share(metrics.get('designer/validity'))}",
         f"regret {number(metrics.get('regret/mean'), 3)}",
         f"solved {share(metrics.get('solve/no_hint'))}"

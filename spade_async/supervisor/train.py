@@ -49,6 +49,7 @@ from spade_async.supervisor.watch import RunEnd, Watcher
 from spade_async.telemetry.silence import with_silence
 from spade_async.telemetry.status import (
     ENDED_STATES,
+    FAKE_NOTE,
     SCRIPTED_NOTE,
     ProcessStatus,
     RunStatus,
@@ -168,6 +169,8 @@ def _locked_run(
         display.say(f"run folder {folder.root}")
         if config.is_scripted:
             display.say(SCRIPTED_NOTE)
+        if config.run.fake_weights:
+            display.say(FAKE_NOTE)
         network = network_type(folder.root)
         if network is not None:
             display.say(

@@ -70,6 +70,8 @@ class RunStatus(BaseModel):
     """One line: who, why, what to do."""
     is_scripted: bool = False
     """No model: see `SCRIPTED_NOTE`."""
+    is_fake: bool = False
+    """A random model: see `FAKE_NOTE`."""
 
     def stamp(self) -> Self:
         """Say that it is of now."""
@@ -93,6 +95,11 @@ SCRIPTED_NOTE = (
     "scripted run: no model is sampled or trained; its figures say nothing about learning"
 )
 """What is said wherever figures of such a run are shown."""
+FAKE_NOTE = (
+    "fake weights: a tiny random model in the place of the recipe's; the parts are real, the "
+    "figures mean nothing"
+)
+"""The same of a dry run (`train --fake-weights`)."""
 
 
 ENDED_STATES = frozenset({"stopped", "failed", "finished"})

@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # designer.hint tries the hint alone as an answer, in the jail: a use case.
     ("environment", "agent", "designer.hint", "evals", "nano", "smollm2"),
     ("coordinator", "generator", "learner", "simulate", "planning"),
-    ("supervisor",),
+    ("supervisor", "fake"),
     ("view",),
     ("commands",),
     ("cli", "cli_corpus", "cli_plan"),
@@ -41,7 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "vllm"}
 HEAVY_ALLOWED = (
     "engine", "weights", "grpo.batch", "grpo.chunked", "grpo.loss", "grpo.correction", "learner",
-    "generator", "nano", "smollm2",
+    "generator", "nano", "smollm2", "fake.model",
 )  # fmt: skip
 NATIVE_ALLOWED = ("sandbox_core", "jail_backends", "transport.native")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from spade_async.config.load import resolve
+from spade_async.disk import model_cache
 from spade_async.domain import load_domain
 from spade_async.errors import ConfigError
-from spade_async.nano import model_cache
 from spade_async.nano.grammar import HELD_OUT_SEED
 from spade_async.smollm2 import cache, convert, domain
 from spade_async.smollm2.lessons import agent_lessons, designer_lessons
