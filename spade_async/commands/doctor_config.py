@@ -85,7 +85,7 @@ def _model(config: Config) -> list[Finding]:
     found = [Finding("model", True, True, f"{path}: whole, {in_units(size)}")]
     if config.weights.location == "shared_memory":
         try:
-            check_shared_memory(published_bytes(config, size))
+            check_shared_memory(published_bytes(config, path, size))
         except SpadeError as fault:
             found.append(Finding("room for weights", False, True, str(fault)))
     return found

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from spade_async.config.section import Section
 
+LARGEST_PUSHED_RANK = 512
+"""vLLM takes no adapter of a higher rank."""
+
 
 class LoraConfig(Section):
     """A low-rank adapter in place of all weights (`learner.lora`); needs the extra "lora"."""
@@ -18,6 +21,16 @@ class LoraConfig(Section):
     """The adapter's output is multiplied by alpha / rank."""
     targets: tuple[str, ...] = Field(("all-linear",), min_length=1, max_length=64)
     """Ends of the names of the linear layers that get one, or "all-linear"."""
+    push: Literal["auto", "adapter", "merged"] = "auto"
+    """What the generators get each step: the adapter alone, or all weights with the adapter merged
+    into them. "auto" is "adapter" where that can be: engine.kind="vllm", rank 512 at most, no
+    adapter of the head."""
+
+    def pushes_adapter(self, engine_kind: str) -> bool:
+        """Whether the adapter alone is published, for engines of `engine.kind`."""
+        if not self.rank or self.push == "merged":
+            return False
+        return self.push == "adapter" or push_problem(self, engine_kind) is None
 
 
 class HeldModel(Section):
@@ -49,13 +62,18 @@ class HeldModel(Section):
         return "cpu" if self.is_sharded else self.device
 
 
-def held_problem(held: HeldModel, has_critic: bool) -> str | None:
+def held_problem(held: HeldModel, has_critic: bool, engine_kind: str) -> str | None:
     """What cannot go together with how the model is held, or None.
 
     Args:
         held: section learner.
         has_critic: `learner.critic.enabled`.
+        engine_kind: `engine.kind`.
     """
+    if held.lora.push == "adapter":
+        problem = push_problem(held.lora, engine_kind)
+        if problem is not None:
+            return f'learner.lora.push="adapter" {problem}'
     if held.attention.startswith("flash") and (held.device, held.dtype) != ("cuda", "bfloat16"):
         return (
             f'learner.attention="{held.attention}" needs learner.device="cuda" and learner.dtype='
@@ -66,5 +84,27 @@ def held_problem(held: HeldModel, has_critic: bool) -> str | None:
             "learner.critic.enabled=true reads whole float32 weights on the CPU, but learner.ranks="
             f'{held.ranks}, learner.dtype="{held.dtype}", learner.device="{held.device}": leave '
             "one of the two out"
+        )
+    return None
+
+
+def push_problem(lora: LoraConfig, engine_kind: str) -> str | None:
+    """Why adapters alone cannot be pushed, or None."""
+    if not lora.rank:
+        return "and learner.lora.rank=0: there is no adapter; set a rank"
+    if engine_kind != "vllm":
+        return (
+            f'needs engine.kind="vllm", and it is "{engine_kind}", which takes whole weights: '
+            'set learner.lora.push="merged"'
+        )
+    if lora.rank > LARGEST_PUSHED_RANK:
+        return (
+            f"and learner.lora.rank={lora.rank}: vLLM takes adapters up to rank "
+            f'{LARGEST_PUSHED_RANK}; lower it, or set learner.lora.push="merged"'
+        )
+    if any(target.endswith("lm_head") for target in lora.targets):
+        return (
+            'and "lm_head" in learner.lora.targets: vLLM scores no prompt with an adapter of the '
+            'head; leave it out, or set learner.lora.push="merged"'
         )
     return None

@@ -357,7 +357,7 @@ class Config(Section):
         problem = (
             correction_problem(learner.correction, learner.passes, clips)
             or critic_problem(learner.critic, learner.kind, learner.normalise_std)
-            or held_problem(learner, learner.critic.enabled)
+            or held_problem(learner, learner.critic.enabled, self.engine.kind)
         )
         if problem is not None:
             raise ValueError(problem)

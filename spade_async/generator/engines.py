@@ -65,7 +65,13 @@ async def make_engine(config: Config, folder: Path) -> Engine:
     if kind == "vllm":
         from spade_async.engine.vllm.engine import VllmEngine
 
-        engine = await VllmEngine.create(folder, config.engine, config.model.max_context_tokens)
+        lora = config.learner.lora
+        engine = await VllmEngine.create(
+            folder,
+            config.engine,
+            config.model.max_context_tokens,
+            lora=lora if lora.pushes_adapter(kind) else None,
+        )
         return engine
     from spade_async.engine.builtin import BuiltinEngine
 

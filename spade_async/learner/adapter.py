@@ -122,6 +122,18 @@ def without_adapter(model: nn.Module) -> Iterator[None]:
             module._disable_adapters = value
 
 
+def peft_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """An adapter's weights as a peft file names them, on the host.
+
+    Args:
+        tensors: under their names in memory, uncut.
+    """
+    return {
+        _PREFIX + name.replace(f".{_NAME}.", "."): tensor.detach().cpu().contiguous()
+        for name, tensor in tensors.items()
+    }
+
+
 def write_adapter(folder: Path, model: Any, tensors: dict[str, Tensor]) -> None:
     """Write the adapter as peft does, into a folder that is made.
 
@@ -131,11 +143,7 @@ def write_adapter(folder: Path, model: Any, tensors: dict[str, Tensor]) -> None:
         tensors: its adapter's weights under their names in memory, uncut.
     """
     folder.mkdir()
-    named = {
-        _PREFIX + name.replace(f".{_NAME}.", "."): tensor.detach().cpu().contiguous()
-        for name, tensor in tensors.items()
-    }
-    save_file(named, folder / ADAPTER_TENSORS)
+    save_file(peft_names(tensors), folder / ADAPTER_TENSORS)
     model.peft_config[_NAME].save_pretrained(folder)
 
 

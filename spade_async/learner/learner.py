@@ -125,6 +125,8 @@ class Learner:
             metrics["learner/checkpoint_s"] = time.perf_counter() - checkpoint_began
         published, attested = self._publish()
         metrics["learner/publish_s"] = published.seconds
+        if published.location:
+            metrics["learner/publish_bytes"] = float(Path(published.location).stat().st_size)
         self._last_report = StepReport(
             branch=batch.branch,
             step=batch.step,
@@ -174,7 +176,12 @@ class Learner:
         Ranks but the first give what nobody reads.
         """
         version, kind = self.state.version, self._config.engine.kind
-        tensors = self.state.published_tensors(file_names=kind == "vllm", widened=kind == "builtin")
+        if self._config.learner.lora.pushes_adapter(kind):
+            tensors = self.state.published_adapter()
+        else:
+            tensors = self.state.published_tensors(
+                file_names=kind == "vllm", widened=kind == "builtin"
+            )
         published = Published("", "", 0.0)
         if self._ranks.is_leader:
             published = self.room.write(

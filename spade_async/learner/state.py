@@ -12,7 +12,7 @@ from spade_async.config.held_model import HeldModel
 from spade_async.config.schema import Config, LearnerConfig
 from spade_async.errors import WeightsError, boundary
 from spade_async.grpo.batch import MicroBatch
-from spade_async.learner.adapter import add_adapter, merged, without_adapter
+from spade_async.learner.adapter import add_adapter, merged, peft_names, without_adapter
 from spade_async.learner.critic import Critic, hidden_width
 from spade_async.learner.file_names import as_in_file
 from spade_async.learner.layers import recompute_layers
@@ -129,6 +129,18 @@ class LearnerState:
                 unique = {key: t.float() for key, t in unique.items()}
             found = {name: unique[id(t)] for name, t in found.items()}
         return as_in_file(self.model, found) if file_names and found else found
+
+    def published_adapter(self) -> dict[str, Tensor]:
+        """The adapter alone under peft's names, for engines that hold the frozen weights.
+
+        In `learner.dtype`; otherwise as `published_tensors`.
+        """
+        found = self.adapter
+        if not self.ranks.is_leader:
+            return {}
+        if self.config.dtype == "bfloat16":
+            found = {name: tensor.to(torch.bfloat16) for name, tensor in found.items()}
+        return peft_names(found)
 
     def whole_tensors(self) -> dict[str, Tensor]:
         """The master weights under their names in memory, uncut, an adapter merged into them.

@@ -62,9 +62,10 @@ class Holding:
         passes = _BYTES[learner.dtype]
         # An engine with more devices than heads of keys keeps copies of them.
         kv_parts = min(width, shape.kv_heads)
-        published = (
-            _BYTES[learner.dtype] if config.engine.kind == "vllm" else FP32
-        ) * shape.num_weights
+        # vLLM gets the precision of the passes, and an adapter alone where it can.
+        of_number = _BYTES[learner.dtype] if config.engine.kind == "vllm" else FP32
+        pushes_adapter = learner.lora.pushes_adapter(config.engine.kind)
+        published = of_number * (adapter if pushes_adapter else shape.num_weights)
         return cls(
             engine_weight_bytes=number * shape.num_weights // width,
             whole_engine_bytes=number * shape.num_weights,

@@ -70,6 +70,7 @@ from spade_async.weights.folder import (
     sweep_stale_folders,
     weights_folder,
 )
+from spade_async.weights.header import folder_shapes
 
 _BYTES_PER_CHECKPOINT_BYTE = 4
 """Weights and two optimiser moments in fp32, and room for the one being written."""
@@ -328,12 +329,20 @@ def _check_room(config: Config, root: Path, model_folder: Path) -> None:
             f"of this model need {needed >> 20} MiB; lower checkpoint.keep or free some space"
         )
     if config.weights.location == "shared_memory":
-        check_shared_memory(published_bytes(config, model_bytes))
+        check_shared_memory(published_bytes(config, model_folder, model_bytes))
 
 
-def published_bytes(config: Config, model_bytes: int) -> int:
-    """What the published weights take: in fp32, of a model that may be stored in half of that."""
-    return (config.weights.keep + 1) * 2 * model_bytes
+def published_bytes(config: Config, model_folder: Path, model_bytes: int) -> int:
+    """At most what the published weights take.
+
+    All of them in fp32, of a model that may be stored in half of that; or an adapter alone, as if
+    it were on every matrix.
+    """
+    size, lora = 2 * model_bytes, config.learner.lora
+    if lora.pushes_adapter(config.engine.kind):
+        matrices = [shape for shape in folder_shapes(model_folder).values() if len(shape) == 2]
+        size = min(size, sum(4 * lora.rank * (shape[0] + shape[1]) for shape in matrices))
+    return (config.weights.keep + 1) * size
 
 
 def _clean_up(config: Config, folder: RunFolder, info: dict[str, Any]) -> None:

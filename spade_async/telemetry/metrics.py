@@ -166,6 +166,9 @@ METRICS: dict[str, Metric] = {
     "learner/nonfinite": _m("updates", "Updates set aside so far because they were not finite."),
     "learner/update_s": _m("s", "Forward, backward and optimiser."),
     "learner/publish_s": _m("s", "Writing the weights for the generators."),
+    "learner/publish_bytes": _m(
+        "bytes", "Size of what was written for the generators: all weights, or the adapter alone."
+    ),
     "learner/checkpoint_s": _m("s", "Writing the checkpoint durably."),
     "learner/idle_share": _m("share", "Part of the step the learner waited for a batch."),
     "learner/step_s": _m("s", "From one finished step to the next."),

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from spade_async.config.held_model import LoraConfig
 from spade_async.config.schema import EngineConfig
 from spade_async.engine.offline import check_model_folder
+from spade_async.engine.vllm.adapters import adapter_arguments
 from spade_async.engine.vllm.plugin import FILE_TRANSFER, IPC_TRANSFER
 from spade_async.engine.vllm.watchdog import OURS
 from spade_async.errors import ConfigError
+from spade_async.weights.header import folder_shapes
 
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """What vLLM's attention on a CPU is compiled for."""
@@ -51,9 +54,21 @@ def transfer_of(config: EngineConfig, *, is_cpu: bool) -> str:
 
 
 def engine_arguments(
-    folder: Path, config: EngineConfig, max_context_tokens: int, *, is_cpu: bool
+    folder: Path,
+    config: EngineConfig,
+    max_context_tokens: int,
+    *,
+    is_cpu: bool,
+    lora: LoraConfig | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of vLLM's `AsyncEngineArgs`.
+
+    Args:
+        folder: of the model.
+        config: section engine.
+        max_context_tokens: longest sequence.
+        is_cpu: whether vLLM is the build for CPUs.
+        lora: the adapter, when adapters alone go in; None: all weights.
 
     Raises:
         ConfigError: the model does not fit the context, or this device.
@@ -81,14 +96,19 @@ def engine_arguments(
         "max_num_seqs": config.slots,
         "max_num_batched_tokens": max(config.prefill_tokens, config.slots),
         "scheduling_policy": "priority",
-        "enable_prefix_caching": vllm.prefix_caching and config.on_swap == "recompute",
+        # What is cached with an adapter is found with that one alone.
+        "enable_prefix_caching": vllm.prefix_caching
+        and (config.on_swap == "recompute" or lora is not None),
         "enforce_eager": is_cpu if vllm.eager is None else vllm.eager,
         "tensor_parallel_size": vllm.tensor_parallel,
         "distributed_executor_backend": "uni" if vllm.tensor_parallel == 1 else "mp",
-        "weight_transfer_config": {"backend": transfer_of(config, is_cpu=is_cpu)},
         "disable_log_stats": True,
         "enable_log_requests": False,
     }
+    if lora is None:
+        arguments["weight_transfer_config"] = {"backend": transfer_of(config, is_cpu=is_cpu)}
+    else:
+        arguments |= adapter_arguments(lora, folder_shapes(folder))
     if is_cpu:
         # A prompt that is read in pieces ends vLLM's process there when its request has a seed
         # ("CPU Generator does not use offset"): each is read whole.

@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from spade_async.engine.vllm.adapters import Adapters
 from spade_async.engine.vllm.ipc_handle import device_copies
 from spade_async.engine.vllm.plugin import IPC_TRANSFER
 from spade_async.engine.vllm.sampling import ORDINARY, URGENT, sampling_params, scoring_params
 from spade_async.engine.vllm.staged import StagedWeights
-from spade_async.engine.vllm.stream import Stream, flat_logprobs, span_versions
+from spade_async.engine.vllm.stream import Stream, flat_logprobs, token_versions
 from spade_async.errors import GenerationError
 from spade_async.types import PolicyVersion
 
@@ -41,6 +42,10 @@ class UpdateFailed(Exception):
     """Every try of a weight update failed: the model holds no usable weights."""
 
 
+class AdapterRefused(Exception):
+    """Every try to load an adapter failed; the one before is in use as ever."""
+
+
 class Core:
     """One `AsyncLLM`. Call everything from one event loop."""
 
@@ -49,6 +54,9 @@ class Core:
         self._uses_ipc = uses_ipc
         self._on_death = on_death
         self._stopped = False
+        self._streams: set[Stream] = set()
+        """Requests under way."""
+        self.adapters = Adapters(llm)
         self.failed_updates = 0
         """Tries of a weight update that failed."""
         self.died = asyncio.Event()
@@ -85,9 +93,10 @@ class Core:
                 f"vLLM does not start ({type(cause).__name__}: {cause}): its own lines in the log "
                 "say why"
             ) from cause
-        backend = arguments["weight_transfer_config"]["backend"]
-        core = cls(llm, on_death, uses_ipc=backend == IPC_TRANSFER)
-        await core._ask(core._connect(version))
+        # None: only adapters go in.
+        transfer = arguments.get("weight_transfer_config")
+        core = cls(llm, on_death, uses_ipc=transfer == {"backend": IPC_TRANSFER})
+        await core._ask(core._connect(version, has_transfer=transfer is not None))
         return core
 
     @property
@@ -100,11 +109,22 @@ class Core:
         return self.died.is_set() or self._llm is None or self._llm.errored
 
     async def follow(self, stream: Stream) -> None:
-        """Have a request said to its end; what was said is kept in the stream.
+        """Have a request said to its end, or until it is moved; what was said is in the stream.
 
         Raises:
             CoreDied: what was said until then is kept.
         """
+        stream.is_moved = False
+        self._streams.add(stream)
+        try:
+            with self.adapters.use() as adapter:
+                stream.adapter = adapter
+                await self._follow(stream, None if adapter is None else adapter.request())
+        finally:
+            self._streams.discard(stream)
+            stream.request_id = stream.adapter = None
+
+    async def _follow(self, stream: Stream, adapter: Any) -> None:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if self.died.is_set():
@@ -115,11 +135,17 @@ class Core:
                 f"{uuid.uuid4().hex}-{stream.lives}",
                 {"prompt_token_ids": stream.prompt + stream.tokens},
                 sampling_params(stream),
+                # One that is sent again goes before those that came after it.
+                arrival_time=stream.created_s,
+                lora_request=adapter,
                 priority=URGENT if stream.sampling.urgent else ORDINARY,
             )
             # Gone already when it has ended meanwhile: then the output has everything.
             stream.state = self._llm.output_processor.request_states.get(queue.request_id)
-            said = (queue.get_nowait() or await self._ask(queue.get())).outputs[0]
+            stream.request_id = queue.request_id
+            if stream.is_moved:
+                await self._llm.abort(queue.request_id, internal=True)
+            said = queue.get_nowait() or await self._ask(queue.get())
         except asyncio.CancelledError:
             stream.keep()
             if queue is not None and not self.died.is_set():
@@ -135,8 +161,8 @@ class Core:
             stream.lives += 1
             if queue is not None:
                 queue.close()
-        _keep_output(stream, said)
-        if said.finish_reason not in ("stop", "length"):
+        _keep_output(stream, said, None if adapter is None else adapter.lora_name)
+        if said.outputs[0].finish_reason not in ("stop", "length") and not stream.is_moved:
             # "abort": its process was told to leave. What was said is true.
             raise CoreDied
 
@@ -147,11 +173,12 @@ class Core:
             CoreDied: meanwhile.
         """
 
-        async def work() -> Any:
+        async def work(adapter: Any) -> Any:
             queue = await self._llm.add_request(
                 uuid.uuid4().hex,
                 {"prompt_token_ids": token_ids},
                 scoring_params(whole_vocabulary=whole_vocabulary),
+                lora_request=adapter,
                 priority=URGENT,
             )
             try:
@@ -160,23 +187,27 @@ class Core:
                 await self._llm.abort(queue.request_id, internal=True)
                 raise
 
-        return await self._ask(work())
+        with self.adapters.use() as adapter:
+            return await self._ask(work(None if adapter is None else adapter.request()))
 
     async def push(self, staged: StagedWeights, *, clear_cache: bool, tries: int) -> float:
         """Swap a checked weight set in under the running requests.
 
         Args:
-            staged: the weights; held until the next ones are in.
+            staged: the weights, or an adapter alone; held until the next ones are in.
             clear_cache: whether running requests are read again under the new weights.
             tries: each begins anew with all weights; between them the engine stays paused.
 
         Returns:
-            Seconds of the pause.
+            Seconds of the pause; with an adapter what vLLM took to load it between two steps.
 
         Raises:
             UpdateFailed: it is paused for good and has to be stopped.
+            AdapterRefused: nothing has changed.
             CoreDied: meanwhile.
         """
+        if staged.adapter is not None:
+            return await self._ask(self._push_adapter(staged, move_all=clear_cache, tries=tries))
         info: Callable[[], dict[str, Any]] = staged.file_info
         copies: list[Any] = []
         if self._uses_ipc:
@@ -197,6 +228,7 @@ class Core:
         self._close_pidfds()
         self.died.set()
         await asyncio.to_thread(self._end)
+        self.adapters.close()
 
     def _end(self) -> None:
         llm, self._llm = self._llm, None
@@ -211,10 +243,11 @@ class Core:
         # Its parts refer to each other; left to the end of ours they would complain.
         gc.collect()
 
-    async def _connect(self, version: PolicyVersion) -> None:
+    async def _connect(self, version: PolicyVersion, *, has_transfer: bool) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
-        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
+        if has_transfer:
+            await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
         await self._llm.update_weight_version(str(version.packed))
 
     async def _push(
@@ -241,6 +274,38 @@ class Core:
                     raise UpdateFailed(str(cause)) from cause
         await self._llm.resume_generation()
         return time.monotonic() - began
+
+    async def _push_adapter(self, staged: StagedWeights, *, move_all: bool, tries: int) -> float:
+        """Load an adapter beside the others; requests go on under the one they began with.
+
+        Then all of them are moved to it, or only those whose adapter is older than the one before.
+        """
+        kept = None if move_all else self.adapters.newest
+        await self.adapters.drop_unused()
+        for attempt in range(1, tries + 1):
+            began = time.monotonic()
+            try:
+                await self.adapters.add(staged)
+                break
+            except Exception as cause:
+                if self._is_dead:
+                    raise
+                self.failed_updates += 1
+                logger.warning(
+                    "adapter %s: load %d of %d failed: %s", staged.version, attempt, tries, cause
+                )
+                if attempt == tries:
+                    raise AdapterRefused(str(cause)) from cause
+        load_s = time.monotonic() - began
+        stays = {self.adapters.newest, kept}
+        moved = [s for s in self._streams if s.adapter not in stays]
+        for stream in moved:
+            stream.is_moved = True
+        # One without an id is being sent, and ends itself as soon as it is.
+        ids = [stream.request_id for stream in moved if stream.request_id is not None]
+        if ids:
+            await self._llm.abort(ids, internal=True)
+        return load_s
 
     async def _update(self, info: dict[str, Any], version: str, clear_cache: bool) -> None:
         """One whole try. Whatever an earlier one has left is overwritten."""
@@ -294,12 +359,13 @@ def _make(arguments: dict[str, Any]) -> Any:
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 
 
-def _keep_output(stream: Stream, said: Any) -> None:
+def _keep_output(stream: Stream, output: Any, adapter: str | None) -> None:
     """Take a finished output; it has what the state has, and the spans in their final form."""
     stream.state = None
+    said = output.outputs[0]
     ids = list(said.token_ids)
     logprobs = flat_logprobs(said.logprobs, ids) if ids else []
     spans = [(span.version, span.start, span.end) for span in said.weight_versions or ()]
-    stream.versions += span_versions(spans, len(logprobs))
+    stream.versions += token_versions(spans, len(logprobs), adapter)
     stream.tokens += ids[: len(logprobs)]
     stream.logprobs += logprobs

@@ -19,16 +19,18 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from spade_async.config.held_model import LoraConfig
 from spade_async.config.schema import EngineConfig
 from spade_async.engine.offline import stay_offline
 from spade_async.engine.protocol import Generation, GenerationCancelled, LoadReport, Sampling
 from spade_async.engine.vllm.arguments import engine_arguments, environment, text_config
-from spade_async.engine.vllm.core import Core, CoreDied, UpdateFailed
+from spade_async.engine.vllm.core import AdapterRefused, Core, CoreDied, UpdateFailed
 from spade_async.engine.vllm.installed import check_vllm
 from spade_async.engine.vllm.places import Places
 from spade_async.engine.vllm.sampling import check_temperature
 from spade_async.engine.vllm.scores import prompt_scores
 from spade_async.engine.vllm.staged import StagedWeights, stage
+from spade_async.engine.vllm.staged_adapter import stage_adapter
 from spade_async.engine.vllm.stream import Stream
 from spade_async.errors import GenerationError, WeightsError
 from spade_async.types import PolicyVersion
@@ -53,11 +55,15 @@ class VllmEngine:
         start: PolicyVersion,
         *,
         is_cpu: bool,
+        lora: LoraConfig | None = None,
     ) -> None:
         self._config = config
+        self._lora = lora
         self._max_context_tokens = max_context_tokens
         self._start = start
-        self._arguments = engine_arguments(folder, config, max_context_tokens, is_cpu=is_cpu)
+        self._arguments = engine_arguments(
+            folder, config, max_context_tokens, is_cpu=is_cpu, lora=lora
+        )
         self._environment = environment(config, is_cpu=is_cpu)
         self._vocabulary_size = int(text_config(folder)["vocab_size"])
         self._shapes = folder_shapes(folder)
@@ -90,6 +96,7 @@ class VllmEngine:
         max_context_tokens: int,
         *,
         version: PolicyVersion = START,
+        lora: LoraConfig | None = None,
     ) -> VllmEngine:
         """Start vLLM on a Hugging Face model folder.
 
@@ -98,6 +105,7 @@ class VllmEngine:
             config: slots, threads, what a swap does, and [engine.vllm].
             max_context_tokens: longest sequence, prompt and everything after it.
             version: version of the weights in the folder.
+            lora: the adapter, when `load_weights` is given adapters alone; None: all weights.
 
         Raises:
             ConfigError: vLLM cannot run here, or not this model; says what to do.
@@ -106,7 +114,12 @@ class VllmEngine:
         install = check_vllm()
         stay_offline()
         engine = cls(
-            Path(model_folder), config, max_context_tokens, version, is_cpu=install.is_cpu_build
+            Path(model_folder),
+            config,
+            max_context_tokens,
+            version,
+            is_cpu=install.is_cpu_build,
+            lora=lora,
         )
         engine._core = await engine._new_core()
         return engine
@@ -149,7 +162,7 @@ class VllmEngine:
                 raise WeightsError(
                     f"weights {version} are older than the loaded {self.version}: not loaded"
                 )
-            staged = await asyncio.to_thread(stage, version, location, digest, self._shapes)
+            staged = await asyncio.to_thread(self._stage, version, location, digest)
             try:
                 pause_s = await self._swap(staged)
             except BaseException:
@@ -274,6 +287,11 @@ class VllmEngine:
 
     # -- weights -------------------------------------------------------------------------------
 
+    def _stage(self, version: PolicyVersion, location: str, digest: str) -> StagedWeights:
+        if self._lora is None:
+            return stage(version, location, digest, self._shapes)
+        return stage_adapter(version, location, digest, self._shapes, self._lora)
+
     async def _swap(self, staged: StagedWeights) -> float:
         """Seconds of the pause.
 
@@ -288,6 +306,11 @@ class VllmEngine:
                 )
             except CoreDied:
                 self._note_death(core)
+            except AdapterRefused as cause:
+                raise WeightsError(
+                    f"adapter {staged.version} does not go into vLLM ({cause}): {self.version} "
+                    "stays in use"
+                ) from cause
             except UpdateFailed as cause:
                 self._note_death(core)
                 raise WeightsError(

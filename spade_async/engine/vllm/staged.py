@@ -29,6 +29,15 @@ class StagedWeights:
     file: BinaryIO
     names: dict[str, str]
     """Name that the model's loader knows -> name in the file."""
+    location: str
+    """Where it was published; the name may be gone by now."""
+    adapter: dict[str, Any] | None = None
+    """Rank, scale and layers when it is an adapter alone; None: all weights."""
+
+    @property
+    def folder(self) -> Path:
+        """The run's private folder for weights."""
+        return Path(self.location).parent
 
     @property
     def path(self) -> str:
@@ -68,6 +77,23 @@ def stage(
         WeightsError: missing, damaged, another digest, names or shapes of another model, or a value
             that is not finite.
     """
+    file = open_checked(location, digest)
+    try:
+        header = read_header(file, location)
+        staged = StagedWeights(version, file, loader_names(header, expected), location)
+        _check_values(staged, header, location)
+    except BaseException:
+        file.close()
+        raise
+    return staged
+
+
+def open_checked(location: str, digest: str) -> BinaryIO:
+    """Open a published file whose bytes have that digest.
+
+    Raises:
+        WeightsError: missing, damaged, or another digest.
+    """
     try:
         file = Path(location).open("rb")  # noqa: SIM115 - held until the next ones are in
     except OSError as cause:
@@ -75,20 +101,14 @@ def stage(
             f"weights at {location} cannot be read ({cause.strerror}); wait for a newer version, "
             "or raise weights.keep if readers are slower than the learner"
         ) from cause
-    try:
-        found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
-        if found != digest:
-            raise WeightsError(
-                f"weights at {location} have digest {found[:16]}..., announced was "
-                f"{digest[:16]}...: the file is damaged or of another run; it was not loaded"
-            )
-        header = read_header(file, location)
-        staged = StagedWeights(version, file, loader_names(header, expected))
-        _check_values(staged, header, location)
-    except BaseException:
+    found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+    if found != digest:
         file.close()
-        raise
-    return staged
+        raise WeightsError(
+            f"weights at {location} have digest {found[:16]}..., announced was "
+            f"{digest[:16]}...: the file is damaged or of another run; it was not loaded"
+        )
+    return file
 
 
 def loader_names(header: WeightHeader, expected: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
@@ -117,6 +137,27 @@ def loader_names(header: WeightHeader, expected: Mapping[str, tuple[int, ...]]) 
 
 def _check_values(staged: StagedWeights, header: WeightHeader, location: str) -> None:
     """All are finite; what the model does not name is a copy of what it names (a tied head)."""
+    check_finite(staged, location)
+    import torch
+    from safetensors import safe_open
+
+    with (
+        boundary(WeightsError, f"weights at {location} are damaged"),
+        safe_open(staged.path, framework="pt") as tensors,
+    ):
+        for extra in sorted(set(header.shapes) - set(staged.names.values())):
+            alike = [s for s in staged.names.values() if header.shapes[s] == header.shapes[extra]]
+            value = tensors.get_tensor(extra)
+            if not any(torch.equal(value, tensors.get_tensor(stored)) for stored in alike):
+                raise WeightsError(f"the weights hold {extra!r}, which the model does not have")
+
+
+def check_finite(staged: StagedWeights, location: str) -> None:
+    """Read every value once.
+
+    Raises:
+        WeightsError: one is not finite, or the file is damaged.
+    """
     import torch
     from safetensors import safe_open
 
@@ -128,8 +169,3 @@ def _check_values(staged: StagedWeights, header: WeightHeader, location: str) ->
             tensor = tensors.get_tensor(stored)
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise WeightsError(f"{name!r} has a value that is not finite")
-        for extra in sorted(set(header.shapes) - set(staged.names.values())):
-            alike = [s for s in staged.names.values() if header.shapes[s] == header.shapes[extra]]
-            value = tensors.get_tensor(extra)
-            if not any(torch.equal(value, tensors.get_tensor(stored)) for stored in alike):
-                raise WeightsError(f"the weights hold {extra!r}, which the model does not have")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from spade_async.engine.protocol import Generation, Sampling
+from spade_async.engine.vllm.adapters import Adapter, version_of
 from spade_async.errors import GenerationError
 from spade_async.seeds import derive
 from spade_async.types import PolicyVersion
@@ -32,8 +33,14 @@ class Stream:
     versions: list[int] = field(default_factory=list)
     state: Any = None
     """vLLM's `RequestState` of the life that works on it."""
+    request_id: str | None = None
+    """vLLM's, while a life works on it."""
+    adapter: Adapter | None = None
+    """What that life runs with; None: the weights of the engine as they are."""
+    is_moved: bool = False
+    """That life was told to end, so that another one goes on with a newer adapter."""
     lives: int = 0
-    """How many engines have worked on it."""
+    """How many times it was sent to an engine."""
     created_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
     """Since when it holds a slot."""
@@ -74,7 +81,7 @@ class Stream:
         spans = [(starts[i][0], starts[i][1], starts[i + 1][1]) for i in range(len(starts) - 1)]
         self.tokens += ids[:count]
         self.logprobs += logprobs
-        self.versions += span_versions(spans, count)
+        self.versions += token_versions(spans, count, state.lora_name)
 
     def generation(self) -> Generation:
         """The result.
@@ -101,6 +108,22 @@ def flat_logprobs(found: Any, ids: Sequence[int]) -> list[float]:
     places = found.start_indices[: len(ids)]
     assert [found.token_ids[i] for i in places] == list(ids)[: len(places)]
     return [float(found.logprobs[i]) for i in places]
+
+
+def token_versions(
+    spans: Sequence[tuple[str, int, int]], count: int, adapter: str | None
+) -> list[int]:
+    """Packed version of each of `count` tokens of one life.
+
+    Args:
+        spans: vLLM's (version, start, end) of the weights; with an adapter they name the frozen
+            ones.
+        count: how many tokens it said.
+        adapter: name of the adapter it ran with from its first token to its last, or None.
+    """
+    if adapter is not None:
+        return [version_of(adapter)] * count
+    return span_versions(spans, count)
 
 
 def span_versions(spans: Sequence[tuple[str, int, int]], count: int) -> list[int]:

@@ -34,3 +34,37 @@ def test_what_goes_together_is_taken() -> None:
     assert learner.is_sharded
     assert learner.first_device == "cpu"
     assert not Config().learner.is_sharded
+
+
+@pytest.mark.parametrize(
+    ("lora", "engine", "named"),
+    [
+        ({"push": "adapter"}, "vllm", r"learner\.lora\.rank=0"),
+        ({"push": "adapter", "rank": 4}, "builtin", r'engine\.kind="vllm", and it is "builtin"'),
+        ({"push": "adapter", "rank": 513}, "vllm", r"learner\.lora\.rank=513.*512"),
+        ({"push": "adapter", "rank": 4, "targets": ["lm_head"]}, "vllm", "lm_head"),
+    ],
+)
+def test_an_adapter_that_cannot_be_pushed_is_refused(
+    lora: dict[str, Any], engine: str, named: str
+) -> None:
+    with pytest.raises(ValidationError, match=named):
+        Config.model_validate({"learner": {"lora": lora}, "engine": {"kind": engine}})
+
+
+@pytest.mark.parametrize(
+    ("lora", "engine", "alone"),
+    [
+        ({"rank": 4}, "vllm", True),
+        ({"rank": 4}, "builtin", False),
+        ({"rank": 0}, "vllm", False),
+        ({"rank": 4, "push": "merged"}, "vllm", False),
+        ({"rank": 513}, "vllm", False),
+        ({"rank": 4, "targets": ["q_proj", "lm_head"]}, "vllm", False),
+    ],
+)
+def test_an_adapter_is_pushed_alone_where_that_can_be(
+    lora: dict[str, Any], engine: str, alone: bool
+) -> None:
+    config = Config.model_validate({"learner": {"lora": lora}, "engine": {"kind": engine}})
+    assert config.learner.lora.pushes_adapter(config.engine.kind) is alone

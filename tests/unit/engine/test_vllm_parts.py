@@ -18,15 +18,17 @@ import numpy as np
 import pytest
 import torch
 
+from spade_async.config.held_model import LoraConfig
 from spade_async.config.schema import EngineConfig
 from spade_async.engine.protocol import Sampling
 from spade_async.engine.vllm import installed, plugin
+from spade_async.engine.vllm.adapters import adapter_arguments
 from spade_async.engine.vllm.arguments import cache_bytes, engine_arguments, environment
 from spade_async.engine.vllm.ipc_handle import plain_handle, rebuild_arguments
 from spade_async.engine.vllm.places import Places
 from spade_async.engine.vllm.scores import prompt_scores
 from spade_async.engine.vllm.staged import loader_names, stage
-from spade_async.engine.vllm.stream import Stream, span_versions
+from spade_async.engine.vllm.stream import Stream, span_versions, token_versions
 from spade_async.errors import ConfigError, GenerationError, WeightsError
 from spade_async.types import PolicyVersion
 from spade_async.weights.header import WeightHeader, folder_shapes, read_header
@@ -50,6 +52,7 @@ def life(tokens: list[int], starts: list[tuple[str, int]]) -> Any:
     """As vLLM's RequestState holds a request."""
     return SimpleNamespace(
         detokenizer=SimpleNamespace(output_token_ids=tokens, num_output_tokens=lambda: len(tokens)),
+        lora_name=None,
         logprobs_processor=SimpleNamespace(logprobs=flat([{t: -t / 10} for t in tokens])),
         weight_version_starts=starts,
     )
@@ -232,6 +235,29 @@ def test_arguments_on_a_cpu_and_on_a_gpu(tmp_path: Path) -> None:
     assert not engine_arguments(folder, kept, 256, is_cpu=True)["enable_prefix_caching"]
     assert environment(config, is_cpu=True)["TORCHDYNAMO_DISABLE"] == "1"
     assert "TORCHDYNAMO_DISABLE" not in environment(config, is_cpu=False)
+
+
+def test_adapters_need_no_weight_transfer_and_leave_the_head_alone() -> None:
+    lora = LoraConfig(rank=9)
+    shapes = {
+        "model.embed_tokens.weight": (90, 8),
+        "model.layers.0.self_attn.q_proj.weight": (8, 8),
+        "model.layers.0.mlp.gate.weight": (4, 8),
+        "model.norm.weight": (8,),
+        "lm_head.weight": (90, 8),
+    }
+    found = adapter_arguments(lora, shapes)
+    assert found["lora_target_modules"] == ["q_proj"]
+    assert found["max_lora_rank"] == 16
+    named = LoraConfig(rank=8, targets=("self_attn.o_proj",))
+    assert adapter_arguments(named, {})["lora_target_modules"] == ["o_proj"]
+    with pytest.raises(ConfigError, match=r"learner\.lora\.targets"):
+        adapter_arguments(lora, {})
+
+
+def test_tokens_of_an_adapters_request_have_its_version() -> None:
+    assert token_versions([("0", 0, 3)], 3, "7-2") == [7, 7, 7]
+    assert token_versions([("5", 0, 2)], 2, None) == [5, 5]
 
 
 def test_models_that_cannot_run_are_refused(tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spade_async.config.schema import Config
 from spade_async.engine.builtin.model import open_model
+from spade_async.learner.adapter import ADAPTER_TENSORS
 from spade_async.learner.checkpoint import load_checkpoint, save_checkpoint
 from spade_async.learner.ranks import leave
 from spade_async.learner.state import LearnerState
@@ -155,6 +157,10 @@ def test_an_adapter_is_published_merged_and_read_by_peft(
     base = AutoModelForCausalLM.from_pretrained(folders[kind], dtype=torch.float32)
     adapted = peft.PeftModel.from_pretrained(base, folder / "adapter")
     torch.testing.assert_close(logits(adapted), after, rtol=0, atol=1e-5)
+
+    alone, written = state.published_adapter(), load_file(folder / "adapter" / ADAPTER_TENSORS)
+    assert alone.keys() == written.keys()
+    assert all(torch.equal(tensor, written[name]) for name, tensor in alone.items())
 
     again = load_checkpoint(folder, config.learner)
     train(state, config, range(3, 4))

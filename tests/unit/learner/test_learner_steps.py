@@ -96,6 +96,7 @@ def test_a_step_reports_what_it_published_and_saved(tmp_path: Path, model_folder
         "learner/nonfinite",
         "learner/update_s",
         "learner/publish_s",
+        "learner/publish_bytes",
         "learner/checkpoint_s",
         "learner/ratio_mean_agent",
         "learner/ratio_mean_designer",

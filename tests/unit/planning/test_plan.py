@@ -117,6 +117,18 @@ def test_one_gpu_holds_both_and_says_so() -> None:
     assert made.devices[0].fits
 
 
+def test_an_adapter_alone_is_what_is_published() -> None:
+    """33,030,144 weights of rank 16 on Qwen3-4B, two bytes each, in weights.keep + 1 files."""
+    sets = ["learner.lora.rank=16", 'learner.dtype="bfloat16"', "weights.keep=3"]
+    name = "published weights in /dev/shm"
+    alone, merged = (
+        items(plan("qwen3_4b_games", *sets, f'learner.lora.push="{push}"'), -1)[name]
+        for push in ("auto", "merged")
+    )
+    assert alone == 4 * 2 * 33_030_144
+    assert merged > 100 * alone
+
+
 def test_an_idle_gpu_is_a_remark() -> None:
     made = plan("qwen3_4b_games", "generator.count=5")
     assert made.fits
