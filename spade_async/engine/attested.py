@@ -26,8 +26,8 @@ from spade_async.weights.attestation import Attestation
 TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 0.5}
 """Largest difference of a log-probability, in nats, by the type an engine computes in. Two kernels
 that compute the same in another order stay well below; a weight set of another step does not need
-to stand out, its digests do. bfloat16 keeps 8 bits, a tenth of a nat of a log-probability of 20: 0.05
-to 0.33 were seen for the same weights, by the processor's kernels."""
+to stand out, its digests do. bfloat16 keeps 8 bits, a tenth of a nat of a log-probability of 20:
+0.05 to 0.33 were seen for the same weights, by the processor's kernels."""
 CACHE_TOKENS = 3
 """Tokens sampled from the first sequence of the probe to check the cache."""
 _NO_LOGPROBS = (
