@@ -21,16 +21,15 @@ class LoraConfig(Section):
     """The adapter's output is multiplied by alpha / rank."""
     targets: tuple[str, ...] = Field(("all-linear",), min_length=1, max_length=64)
     """Ends of the names of the linear layers that get one, or "all-linear"."""
-    push: Literal["auto", "adapter", "merged"] = "auto"
-    """What the generators get each step: the adapter alone, or all weights with the adapter merged
-    into them. "auto" is "adapter" where that can be: engine.kind="vllm", rank 512 at most, no
-    adapter of the head."""
+    push: Literal["merged", "adapter"] = "merged"
+    """What the generators get each step: all weights with the adapter merged into them, or the
+    adapter alone: engine.kind="vllm", rank 512 at most, no adapter of the head, and no mixture of
+    experts on a CPU."""
 
-    def pushes_adapter(self, engine_kind: str) -> bool:
-        """Whether the adapter alone is published, for engines of `engine.kind`."""
-        if not self.rank or self.push == "merged":
-            return False
-        return self.push == "adapter" or push_problem(self, engine_kind) is None
+    @property
+    def pushes_adapter(self) -> bool:
+        """Whether the adapter alone is published."""
+        return self.rank > 0 and self.push == "adapter"
 
 
 class HeldModel(Section):

@@ -70,7 +70,7 @@ async def make_engine(config: Config, folder: Path) -> Engine:
             folder,
             config.engine,
             config.model.max_context_tokens,
-            lora=lora if lora.pushes_adapter(kind) else None,
+            lora=lora if lora.pushes_adapter else None,
         )
         return engine
     from spade_async.engine.builtin import BuiltinEngine

@@ -176,7 +176,7 @@ class Learner:
         Ranks but the first give what nobody reads.
         """
         version, kind = self.state.version, self._config.engine.kind
-        if self._config.learner.lora.pushes_adapter(kind):
+        if self._config.learner.lora.pushes_adapter:
             tensors = self.state.published_adapter()
         else:
             tensors = self.state.published_tensors(

@@ -64,7 +64,7 @@ class Holding:
         kv_parts = min(width, shape.kv_heads)
         # vLLM gets the precision of the passes, and an adapter alone where it can.
         of_number = _BYTES[learner.dtype] if config.engine.kind == "vllm" else FP32
-        pushes_adapter = learner.lora.pushes_adapter(config.engine.kind)
+        pushes_adapter = learner.lora.pushes_adapter
         published = of_number * (adapter if pushes_adapter else shape.num_weights)
         return cls(
             engine_weight_bytes=number * shape.num_weights // width,

@@ -339,7 +339,7 @@ def published_bytes(config: Config, model_folder: Path, model_bytes: int) -> int
     it were on every matrix.
     """
     size, lora = 2 * model_bytes, config.learner.lora
-    if lora.pushes_adapter(config.engine.kind):
+    if lora.pushes_adapter:
         matrices = [shape for shape in folder_shapes(model_folder).values() if len(shape) == 2]
         size = min(size, sum(4 * lora.rank * (shape[0] + shape[1]) for shape in matrices))
     return (config.weights.keep + 1) * size

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from spade_async.config.held_model import LoraConfig
+from spade_async.engine.vllm.installed import has_nvidia_gpu
 from spade_async.engine.vllm.staged import StagedWeights
 from spade_async.errors import ConfigError
 from spade_async.types import PolicyVersion
@@ -145,8 +146,13 @@ def adapter_arguments(lora: LoraConfig, shapes: Mapping[str, tuple[int, ...]]) -
         shapes: of the model's weights (`header.folder_shapes`).
 
     Raises:
-        ConfigError: which layers there are cannot be told.
+        ConfigError: which layers there are cannot be told, or vLLM cannot adapt them here.
     """
+    if any(".experts." in name for name in shapes) and not has_nvidia_gpu():
+        raise ConfigError(
+            'learner.lora.push="adapter": vLLM computes adapters of a mixture of experts on a GPU '
+            'alone, and there is none: set learner.lora.push="merged"'
+        )
     targets = {target.rpartition(".")[2] for target in lora.targets}
     if lora.targets == ("all-linear",):
         matrices = [name for name, shape in shapes.items() if len(shape) == 2]

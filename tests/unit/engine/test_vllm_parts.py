@@ -21,7 +21,7 @@ import torch
 from spade_async.config.held_model import LoraConfig
 from spade_async.config.schema import EngineConfig
 from spade_async.engine.protocol import Sampling
-from spade_async.engine.vllm import installed, plugin
+from spade_async.engine.vllm import adapters, installed, plugin
 from spade_async.engine.vllm.adapters import adapter_arguments
 from spade_async.engine.vllm.arguments import cache_bytes, engine_arguments, environment
 from spade_async.engine.vllm.ipc_handle import plain_handle, rebuild_arguments
@@ -253,6 +253,20 @@ def test_adapters_need_no_weight_transfer_and_leave_the_head_alone() -> None:
     assert adapter_arguments(named, {})["lora_target_modules"] == ["o_proj"]
     with pytest.raises(ConfigError, match=r"learner\.lora\.targets"):
         adapter_arguments(lora, {})
+
+
+def test_adapters_of_a_mixture_of_experts_are_refused_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes = {
+        "model.layers.0.self_attn.q_proj.weight": (8, 8),
+        "model.layers.0.mlp.experts.0.up_proj.weight": (8, 8),
+    }
+    monkeypatch.setattr(adapters, "has_nvidia_gpu", lambda: False)
+    with pytest.raises(ConfigError, match=r'on a GPU alone.*learner\.lora\.push="merged"'):
+        adapter_arguments(LoraConfig(rank=9), shapes)
+    monkeypatch.setattr(adapters, "has_nvidia_gpu", lambda: True)
+    assert adapter_arguments(LoraConfig(rank=9), shapes)["enable_lora"]
 
 
 def test_tokens_of_an_adapters_request_have_its_version() -> None:

@@ -123,7 +123,7 @@ def test_an_adapter_alone_is_what_is_published() -> None:
     name = "published weights in /dev/shm"
     alone, merged = (
         items(plan("qwen3_4b_games", *sets, f'learner.lora.push="{push}"'), -1)[name]
-        for push in ("auto", "merged")
+        for push in ("adapter", "merged")
     )
     assert alone == 4 * 2 * 33_030_144
     assert merged > 100 * alone
