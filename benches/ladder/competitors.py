@@ -26,8 +26,9 @@ HOW = "run `python -m benches.ladder.competitors`"
 
 
 def library_path() -> str:
-    """Folder of the unpacked libraries, for the loader."""
-    return str(FOLDER / "root" / "usr" / "lib" / f"{os.uname().machine}-linux-gnu")
+    """Folders of the unpacked libraries, for the loader: Debian has them in two places."""
+    below = f"lib/{os.uname().machine}-linux-gnu"
+    return f"{FOLDER / 'root' / 'usr' / below}:{FOLDER / 'root' / below}"
 
 
 def python() -> Path:
