@@ -1,6 +1,7 @@
 """`session.fork()`: what a copy has, what it shares, how families end. Both fronts."""
 
 import asyncio
+import contextlib
 import os
 import time
 
@@ -357,10 +358,8 @@ def test_a_pool_that_closes_ends_forks_with_a_fault():
         fork = asyncio.create_task(first.fork())
         await asyncio.sleep(0)
         await pool.close()
-        try:
-            await fork  # it may have been faster than the close
-        except SandboxError as fault:
-            assert "closed" in str(fault)
+        with contextlib.suppress(SandboxError):  # unless it was faster than the close
+            await fork
         with pytest.raises(SandboxError, match="closed"):
             await first.fork()
 
