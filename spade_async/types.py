@@ -76,6 +76,8 @@ class PolicyVersion(NamedTuple):
 
 NO_VERSION = -1
 """Value in a per-token version array where no policy sampled the token (prompt, observation)."""
+NO_EXPERT = -1
+"""Value in an array of chosen experts where the engine did not say."""
 
 
 class RegretClass(enum.StrEnum):
@@ -158,6 +160,9 @@ class TokenTrace:
     starts: tuple[int, ...] = ()
     """Where each token sequence begins, when there are several: (0, 40, 95). They are read apart,
     none continues another. () is one sequence."""
+    experts: NDArray[np.int16] | None = None
+    """[L, routers, k] experts that the engine chose for each token it read; NO_EXPERT where it did
+    not say, as for the last token, which it never read. None: it said nothing at all."""
 
     def sequences(self) -> tuple[TokenTrace, ...]:
         """The token sequences, as views."""
@@ -170,6 +175,7 @@ class TokenTrace:
                 self.loss_mask[start:end],
                 self.generator_logprobs[start:end],
                 self.versions[start:end],
+                experts=None if self.experts is None else self.experts[start:end],
             )
             for start, end in zip(self.starts, ends, strict=True)
         )

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spade_async.engine.protocol import Generation
-from spade_async.types import NO_VERSION, TokenTrace
+from spade_async.engine.routes import Routes
+from spade_async.types import NO_EXPERT, NO_VERSION, TokenTrace
 
 
 class TraceBuilder:
@@ -23,12 +24,15 @@ class TraceBuilder:
         self._mask: list[NDArray[np.uint8]] = []
         self._logprobs: list[NDArray[np.float32]] = []
         self._versions: list[NDArray[np.int64]] = []
+        self._routes = [Routes()]
+        """Of each sequence, the present one last."""
         self.add_given(prompt_ids)
 
     def begin(self, prompt_ids: list[int]) -> None:
         """Begin another sequence with a prompt that does not continue the present one."""
         self._before.append(self.ids)
         self.ids = []
+        self._routes.append(Routes())
         self.add_given(prompt_ids)
 
     def add_given(self, ids: list[int]) -> None:
@@ -54,6 +58,7 @@ class TraceBuilder:
         self._mask.append(np.ones(num, np.uint8))
         self._logprobs.append(np.asarray(generation.logprobs, np.float32))
         self._versions.append(np.asarray(generation.versions, np.int64))
+        self._routes[-1].add(generation.experts)
 
     def build(self) -> TokenTrace:
         """The trace so far; a last sequence in which nothing was sampled is left out."""
@@ -69,4 +74,19 @@ class TraceBuilder:
             generator_logprobs=np.concatenate(self._logprobs)[:end],
             versions=np.concatenate(self._versions)[:end],
             starts=tuple(starts) if len(starts) > 1 else (),
+            experts=self._experts(end),
         )
+
+    def _experts(self, end: int) -> NDArray[np.int16] | None:
+        """Experts of the first `end` tokens of all sequences together."""
+        lengths = [len(ids) for ids in (*self._before, self.ids)]
+        parts = [r.array(n) for r, n in zip(self._routes, lengths, strict=True)]
+        known = [part for part in parts if part is not None]
+        if not known:
+            return None
+        shape = known[0].shape[1:]
+        filled = [
+            np.full((n, *shape), NO_EXPERT, np.int16) if part is None else part
+            for part, n in zip(parts, lengths, strict=True)
+        ]
+        return np.concatenate(filled)[:end]

@@ -187,6 +187,9 @@ class LearnerConfig(HeldModel):
     """What an episode's return is compared with: "dr_grpo" its group's mean (when not set),
     "z_score" also divided by the group's deviation, "leave_one_out" the mean of the others of its
     group, "skill_mean" the mean of its skill in the step. See docs/rewards.md."""
+    replay_experts: bool = True
+    """With a mixture of experts: each token goes through the experts that the engine chose for it,
+    where the engine says (the built-in one; vLLM on a GPU). false: through the learner's choice."""
     zero_variance: Literal["keep", "skip"] = "keep"
     """Groups whose values are all equal: in the step with advantage 0 (they cost no pass unless
     kl_to_start is set, and count as tokens of their role), or left out of it."""

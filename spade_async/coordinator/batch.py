@@ -16,6 +16,7 @@ from spade_async.coordinator.schedule import Take
 from spade_async.grpo.baseline import Valued
 from spade_async.grpo.samples import TrainSample, pack, sequences
 from spade_async.transport.codec import laid_out_fields
+from spade_async.transport.experts import sent_experts
 from spade_async.transport.messages import TrainingBatch
 from spade_async.types import Arm, Role, TokenTrace
 
@@ -193,11 +194,14 @@ class BatchLoop:
                 )
             )
         ]
+        fields = pack(samples, finite=False)
+        room = core.config.link.max_message_bytes
+        fields["experts"] = sent_experts(fields["experts"], room, f"the batch of step {step}")
         last = step >= core.config.train.steps
         return TrainingBatch(
             branch=branch,
             step=step,
             checkpoint=checkpoint or last or step % core.config.checkpoint.every == 0,
             # One block that is sent as it lies: the largest message of a run.
-            **laid_out_fields(TrainingBatch, pack(samples, finite=False)),
+            **laid_out_fields(TrainingBatch, fields),
         )

@@ -15,6 +15,7 @@ from spade_async.coordinator.dispatch import DESIGN, Task
 from spade_async.coordinator.prompts import design_prompts
 from spade_async.coordinator.score import Scorer
 from spade_async.coordinator.state import DesignGroup, DesignMember, MemberState
+from spade_async.coordinator.tags import trace_of
 from spade_async.designer.skills import Rotation, chosen_skills, domain_skills
 from spade_async.environment.contract import environment_id, skeleton
 from spade_async.grounding.diversity import Design
@@ -23,7 +24,7 @@ from spade_async.ledger import GroupRow, SampleRow
 from spade_async.seeds import derive
 from spade_async.telemetry.clock import steady_unix_s
 from spade_async.transport.messages import DesignResult, DesignTask
-from spade_async.types import Environment, Outcome, Rejection, Role, Stage, TokenTrace
+from spade_async.types import Environment, Outcome, Rejection, Role, Stage
 
 log = logging.getLogger(__name__)
 
@@ -211,9 +212,7 @@ class DesignLoop:
         copied: str,
     ) -> None:
         core = self._core
-        trace = TokenTrace(
-            result.token_ids, result.loss_mask, result.generator_logprobs, result.versions
-        )
+        trace = trace_of(result)
         labels = {} if environment is None else dict(environment.labels)
         if environment is not None:
             labels["skeleton"] = environment.skeleton

@@ -25,12 +25,13 @@ from spade_async.coordinator.state import (
     PlayGroup,
     Shown,
 )
+from spade_async.coordinator.tags import trace_of
 from spade_async.ledger import GroupRow, SampleRow
 from spade_async.ledger.hints import HINTS
 from spade_async.seeds import derive
 from spade_async.telemetry.clock import steady_unix_s
 from spade_async.transport.messages import EpisodeResult, PlayTask
-from spade_async.types import Arm, Environment, Outcome, Role, TokenTrace
+from spade_async.types import Arm, Environment, Outcome, Role
 
 log = logging.getLogger(__name__)
 
@@ -178,10 +179,7 @@ class PlayLoop:
         core.timings.episode(task, result, play.kind)
         result = core.checked(task.message, result)
         arm = Arm(result.arm)
-        trace = TokenTrace(
-            result.token_ids, result.loss_mask, result.generator_logprobs, result.versions,
-            tuple(result.starts),
-        )  # fmt: skip
+        trace = trace_of(result)
         cell = EpisodeCell(
             f"{play.group_id}.{arm}.{index}", result.episode_return, result.missing_reason
         )

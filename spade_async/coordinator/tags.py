@@ -13,10 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spade_async.coordinator.versions import VersionBook
-from spade_async.transport.messages import DesignResult, EpisodeResult
-from spade_async.types import NO_VERSION, PolicyVersion
+from spade_async.transport.messages import DesignResult, EpisodeResult, no_experts
+from spade_async.types import NO_EXPERT, NO_VERSION, PolicyVersion, TokenTrace
 
 Result = TypeVar("Result", DesignResult, EpisodeResult)
+
+
+def trace_of(result: Result) -> TokenTrace:
+    """The tokens of a result, as its sample keeps them."""
+    return TokenTrace(
+        result.token_ids,
+        result.loss_mask,
+        result.generator_logprobs,
+        result.versions,
+        tuple(result.starts) if isinstance(result, EpisodeResult) else (),
+        experts=result.experts if result.experts.size else None,
+    )
 
 
 def tag_problem(versions: VersionBook, result: Result, min_version: int) -> str | None:
@@ -31,6 +43,11 @@ def tag_problem(versions: VersionBook, result: Result, min_version: int) -> str 
                                 result.versions)]  # fmt: skip
     if len(set(lengths)) != 1:
         return f"ids, mask, log-probabilities and versions have lengths {lengths}"
+    experts = result.experts
+    if experts.size and (experts.ndim != 3 or len(experts) != lengths[0]):
+        return f"experts of shape {experts.shape} for {lengths[0]} tokens"
+    if experts.size and int(experts.min()) < NO_EXPERT:
+        return f"expert {int(experts.min())}"
     sampled = result.loss_mask == 1
     if isinstance(result, EpisodeResult) and result.starts:
         problem = _starts_problem(result.starts, sampled)
@@ -71,6 +88,7 @@ def without_tokens(result: Result, problem: str) -> Result:
         loss_mask=mask,
         generator_logprobs=logprobs,
         versions=versions,
+        experts=no_experts(),
     )
     if isinstance(gone, EpisodeResult):
         return dataclasses.replace(gone, episode_return=None, starts=[])

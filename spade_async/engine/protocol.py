@@ -44,6 +44,9 @@ class Generation:
     """"stop" or "length"."""
     queue_s: float = 0.0
     """Seconds it waited for a slot; part of the time that `generate` took."""
+    experts: NDArray[np.int16] | None = None
+    """[prompt + T - 1, routers, k] experts chosen for each token that was read, the prompt's first;
+    NO_EXPERT where that is not known. None: no mixture, or an engine that does not say."""
 
 
 class GenerationCancelled(asyncio.CancelledError):

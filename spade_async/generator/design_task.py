@@ -20,6 +20,7 @@ from spade_async.generator.meter import EngineMeter
 from spade_async.generator.repair import repair
 from spade_async.generator.take_reply import take_reply
 from spade_async.grounding.signature import minhash
+from spade_async.transport.experts import sent_experts
 from spade_async.transport.messages import DesignResult, DesignTask
 from spade_async.types import Rejection
 
@@ -63,6 +64,9 @@ async def run_design(context: GeneratorContext, task: DesignTask) -> DesignResul
         loss_mask=draft.trace.loss_mask,
         generator_logprobs=draft.trace.generator_logprobs,
         versions=draft.trace.versions,
+        experts=sent_experts(
+            draft.trace.experts, context.config.link.max_message_bytes, f"design {task.task_id}"
+        ),
     )
 
 

@@ -71,6 +71,7 @@ async def make_engine(config: Config, folder: Path) -> Engine:
             config.engine,
             config.model.max_context_tokens,
             lora=lora if lora.pushes_adapter else None,
+            returns_experts=config.learner.replay_experts,
         )
         return engine
     from spade_async.engine.builtin import BuiltinEngine
@@ -80,5 +81,6 @@ async def make_engine(config: Config, folder: Path) -> Engine:
         config=config.engine,
         max_context_tokens=config.model.max_context_tokens,
         finish=finish,
+        returns_experts=config.learner.replay_experts,
     )
     return engine

@@ -15,6 +15,7 @@ from spade_async.generator.context import GeneratorContext
 from spade_async.generator.draft import EMPTY_TRACE
 from spade_async.generator.meter import EngineMeter
 from spade_async.seeds import derive
+from spade_async.transport.experts import sent_experts
 from spade_async.transport.messages import EpisodeResult, PlayTask
 from spade_async.types import Arm, Episode, Outcome
 
@@ -88,7 +89,8 @@ async def _episode(
     context.counters.jail.merge(played.jail)
     context.counters.episodes_done += 1
     context.counters.missing += is_ours
-    await send(_result(task, index, played, meter.timing()))
+    room = context.config.link.max_message_bytes
+    await send(_result(task, index, played, meter.timing(), room))
     return is_ours
 
 
@@ -108,9 +110,13 @@ def _missing(play: Play, reason: str, outcome: Outcome = Outcome.FINISHED) -> Pl
     return Played(episode, None, JailUse())
 
 
-def _result(task: PlayTask, index: int, played: Played, timing: dict[str, float]) -> EpisodeResult:
+def _result(
+    task: PlayTask, index: int, played: Played, timing: dict[str, float], max_message_bytes: int
+) -> EpisodeResult:
     episode = played.episode
     trace = episode.trace if episode.trace is not None else EMPTY_TRACE
+    # Only what is trained needs them: they are most of a message.
+    is_trained = task.purpose == "train" and task.arm == Arm.NO_HINT
     return EpisodeResult(
         task_id=task.task_id,
         group_id=task.group_id,
@@ -141,4 +147,7 @@ def _result(task: PlayTask, index: int, played: Played, timing: dict[str, float]
         loss_mask=trace.loss_mask,
         generator_logprobs=trace.generator_logprobs,
         versions=trace.versions,
+        experts=sent_experts(
+            trace.experts if is_trained else None, max_message_bytes, f"episode {task.task_id}"
+        ),
     )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spade_async.grpo.samples import TrainSample
-from spade_async.types import Role
+from spade_async.types import NO_EXPERT, Role
 
 ROLE_NUMBERS: dict[Role, int] = {Role.AGENT: 0, Role.DESIGNER: 1}
 """Row of a role in per-role tensors."""
@@ -50,8 +50,8 @@ class MicroBatch:
     group_log_means: Tensor | None = None
     """[R] for GEPO: see `correction.gepo.group_log_means`."""
     experts: Tensor | None = None
-    """[R, L, routers, k] experts that the engine chose for each input token; -1 where it did not
-    say. None: it said nothing."""
+    """[R, L, routers, k] experts that the engine chose for each input token; NO_EXPERT where it did
+    not say. None: it said nothing."""
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same on another device; itself when it is there already."""
@@ -154,12 +154,12 @@ def build_micro_batch(
 
 def _experts(samples: Sequence[TrainSample], shape: tuple[int, int]) -> Tensor | None:
     """[R, L, routers, k] of the samples that say which experts chose their tokens."""
-    given = [s.experts for s in samples if s.experts is not None]
+    given = [s.trace.experts for s in samples if s.trace.experts is not None]
     if not given:
         return None
-    found = np.full((*shape, *given[0].shape[1:]), -1, dtype=np.int64)
+    found = np.full((*shape, *given[0].shape[1:]), NO_EXPERT, dtype=np.int16)
     for row, sample in enumerate(samples):
-        if sample.experts is not None:
-            length = min(num_input_tokens(sample), len(sample.experts))
-            found[row, :length] = sample.experts[:length]
+        if sample.trace.experts is not None:
+            length = num_input_tokens(sample)
+            found[row, :length] = sample.trace.experts[:length]
     return torch.from_numpy(found)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spade_async.transport.messages import TrainingBatch
-from spade_async.types import Role, TokenTrace
+from spade_async.transport.messages import TrainingBatch, no_experts
+from spade_async.types import NO_EXPERT, Role, TokenTrace
 
 NO_GROUP = -1
 """On the wire: the sample's group is not known."""
@@ -46,9 +46,6 @@ class TrainSample:
     needs it)."""
     token_advantages: NDArray[np.float32] | None = None
     """[trained tokens] of a critic; `advantage` is then their mean. None: all have `advantage`."""
-    experts: NDArray[np.int64] | None = None
-    """[tokens, routers, k] experts that the engine chose for each token it read; -1 where it did
-    not say. None for a model without experts, or an engine that says nothing."""
 
 
 _TURN = "#"
@@ -116,7 +113,27 @@ def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, An
             np.float32
         ),
         "versions": np.concatenate([t.versions for t in traces]).astype(np.int64),
+        "experts": _experts(samples),
     }
+
+
+def _experts(samples: Sequence[TrainSample]) -> NDArray[np.int16]:
+    """[tokens of all samples, routers, k]; nothing when no engine said anything."""
+    shapes = {s.trace.experts.shape[1:]: s for s in samples if s.trace.experts is not None}
+    if not shapes:
+        return no_experts()
+    if len(shapes) > 1:
+        named = " and ".join(f"{s.sample_id!r} {shape}" for shape, s in shapes.items())
+        raise ValueError(f"experts of (routers, k) differ within a batch: {named}")
+    shape = next(iter(shapes))
+    return np.concatenate(
+        [
+            np.full((len(s.trace.token_ids), *shape), NO_EXPERT, np.int16)
+            if s.trace.experts is None
+            else s.trace.experts
+            for s in samples
+        ]
+    )
 
 
 def unpack(batch: TrainingBatch, *, needs_logprobs: bool = True) -> list[TrainSample]:
@@ -141,6 +158,7 @@ def unpack(batch: TrainingBatch, *, needs_logprobs: bool = True) -> list[TrainSa
             loss_mask=batch.loss_mask[start:end],
             generator_logprobs=batch.generator_logprobs[start:end],
             versions=batch.versions[start:end],
+            experts=batch.experts[start:end] if batch.experts.size else None,
         )
         sample_id, role = batch.sample_ids[index], batch.roles[index]
         group = batch.groups[index] if batch.groups else NO_GROUP
@@ -177,6 +195,9 @@ def check_sample(
         found = len(getattr(trace, name))
         if found != length:
             raise ValueError(f"{where}: {name} has length {found}, token_ids has {length}")
+    experts = trace.experts
+    if experts is not None and (experts.ndim != 3 or len(experts) != length):
+        raise ValueError(f"{where}: experts have shape {experts.shape} for {length} tokens")
     if int(trace.token_ids.min()) < 0:
         raise ValueError(f"{where}: negative token id {int(trace.token_ids.min())}")
     mask = trace.loss_mask
@@ -237,3 +258,7 @@ def _check_lengths(batch: TrainingBatch, num_samples: int) -> None:
         found = len(getattr(batch, name))
         if found != int(offsets[-1]):
             raise ValueError(f"{where}: {name} has length {found}, offsets end at {offsets[-1]}")
+    if batch.experts.size and (batch.experts.ndim != 3 or len(batch.experts) != int(offsets[-1])):
+        raise ValueError(
+            f"{where}: experts have shape {batch.experts.shape}, offsets end at {offsets[-1]}"
+        )

@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from spade_async.engine.routes import router_modules
 from spade_async.grpo.batch import MicroBatch
-
-UNKNOWN = -1
-"""In `MicroBatch.experts`: the engine did not say, the router chooses."""
+from spade_async.types import NO_EXPERT
 
 
 class Load:
@@ -33,6 +32,10 @@ class Load:
         self.probability_LE: NDArray[np.float64] = np.zeros((layers, experts))
         """Sum over the tokens of the router's probability."""
         self.tokens = 0.0
+        self.given = 0.0
+        """Choices of the engine that were followed, over all tokens and layers."""
+        self.changed = 0.0
+        """Those among them that the learner's own router would not have made."""
 
     def metrics(self) -> dict[str, float]:
         """Tags; none when no token was counted."""
@@ -41,19 +44,23 @@ class Load:
         experts = self.chosen_LE.shape[1]
         share_LE = self.chosen_LE / self.chosen_LE.sum(axis=1, keepdims=True)
         balance_L = experts * (share_LE * self.probability_LE / self.tokens).sum(axis=1)
-        return {
+        found = {
             "learner/experts_balance": float(balance_L.mean()),
             "learner/experts_max_load": float((share_LE.max(axis=1) * experts).mean()),
             "learner/experts_idle_share": float((self.chosen_LE == 0).mean()),
+            "learner/experts_replayed_share": self.given / float(self.chosen_LE.sum()),
         }
+        if self.given:
+            found["learner/experts_changed_share"] = self.changed / self.given
+        return found
 
 
 class Routers:
     """The routers of one model, listened to; empty for a model without experts."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Find them: modules that give (logits, weights, indices) of the chosen experts."""
-        self.modules = [m for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
+        """Find them and listen."""
+        self.modules: list[nn.Module] = router_modules(model)
         self._experts_RLMk: Tensor | None = None
         self._load: Load | None = None
         self._mask: Tensor | None = None
@@ -76,7 +83,12 @@ class Routers:
 
         Longer than the block on purpose: a layer that is computed again in the backward pass must
         choose the same.
+
+        Raises:
+            ValueError: the engine's model has other routers or experts than this one.
         """
+        if micro.experts is not None:
+            self._check(micro.experts)
         self._experts_RLMk = micro.experts
         self._load, self._mask = load, micro.attention_mask_RL
         if load is not None:
@@ -86,12 +98,25 @@ class Routers:
         finally:
             self._load = None
 
+    def _check(self, experts_RLMk: Tensor) -> None:
+        first: Any = self.modules[0] if self.modules else None
+        experts = 0 if first is None else int(first.weight.shape[0])
+        shape = (len(self.modules), 0 if first is None else int(first.top_k))
+        if tuple(experts_RLMk.shape[2:]) != shape or int(experts_RLMk.max()) >= experts:
+            raise ValueError(
+                f"the engine says (routers, k) = {tuple(experts_RLMk.shape[2:])} with expert "
+                f"{int(experts_RLMk.max())}, and the learner's model has {shape} of {experts} "
+                "experts: generators and learner need the same model folder"
+            )
+
     def after(self, layer: int, module: Any, output: Any) -> Any:
         """What a router gives in place of `output`, of ([T, E], [T, k], [T, k]) with T = R x L."""
         logits, weights, indices = output
         if self._experts_RLMk is not None:
             given = self._experts_RLMk[:, :, layer].reshape(-1, indices.shape[1]).to(indices.dtype)
-            indices = torch.where(given == UNKNOWN, indices, given)
+            if self._load is not None and self._mask is not None:
+                _count_given(self._load, given, indices, self._mask.flatten().bool())
+            indices = torch.where(given == NO_EXPERT, indices, given)
             weights = gate_weights(module, logits, indices).to(weights.dtype)
         if self._load is not None and self._mask is not None:
             _count(self._load, layer, logits.detach(), indices, self._mask.flatten().bool())
@@ -118,6 +143,13 @@ def gate_weights(module: Any, logits: Tensor, indices: Tensor) -> Tensor:
     if getattr(module, "norm_topk_prob", True):
         chosen = chosen / chosen.sum(dim=-1, keepdim=True)
     return chosen
+
+
+def _count_given(load: Load, given: Tensor, own: Tensor, is_real: Tensor) -> None:
+    is_given = (given != NO_EXPERT) & is_real[:, None]
+    is_own = (given[:, :, None] == own[:, None, :]).any(dim=-1)
+    load.given += float(is_given.sum())
+    load.changed += float((is_given & ~is_own).sum())
 
 
 def _count(load: Load, layer: int, logits: Tensor, indices: Tensor, is_real: Tensor) -> None:

@@ -112,7 +112,9 @@ class TokenFigures:
             columns["chosen"] = self.load.chosen_LE.ravel()
             columns["probability"] = self.load.probability_LE.ravel()
         facts: dict[str, Any] = {
-            "tokens": None if self.load is None else self.load.tokens,
+            "load": None
+            if self.load is None
+            else [self.load.tokens, self.load.given, self.load.changed],
             "order": self.sample_order,
             "columns": {name: (str(c.dtype), c.size) for name, c in columns.items()},
         }
@@ -138,7 +140,10 @@ class TokenFigures:
                 else:
                     (found._kl if name == "kl" else found._columns[name]).append(column)
             if found.load is not None:
-                found.load.tokens += facts["tokens"]
+                tokens, given, changed = facts["load"]
+                found.load.tokens += tokens
+                found.load.given += given
+                found.load.changed += changed
         return found
 
     def tokens(self) -> TokenColumns | None:

@@ -27,6 +27,7 @@ _ARRAYS = (
     "loss_mask",
     "generator_logprobs",
     "versions",
+    "experts",
 )
 _NOT_OF_THE_BATCH = frozenset({"reason", "weights_before", "metrics"})
 
@@ -116,7 +117,8 @@ def read_back(path: Path) -> TrainingBatch:
     facts = read_facts(path)
     with boundary(WeightsError, f"reading {path}"):
         with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in _ARRAYS}
+            # One that an earlier version set aside has no experts.
+            arrays = {name: stored[name] for name in _ARRAYS if name in stored}
         plain = {k: facts[k] for k in facts if k not in _NOT_OF_THE_BATCH}
         return TrainingBatch(**plain, **arrays)
 

@@ -159,6 +159,14 @@ METRICS: dict[str, Metric] = {
         "ratio", "Load of a layer's busiest expert over the even load, mean over layers."
     ),
     "learner/experts_idle_share": _m("share", "Experts that no token of the step went through."),
+    "learner/experts_replayed_share": _m(
+        "share",
+        "Choices of experts, over tokens and layers, that were the engine's and not the learner's "
+        "own.",
+    ),
+    "learner/experts_changed_share": _m(
+        "share", "Of those, what the learner's own router would not have chosen."
+    ),
     "learner/samples": _m("samples", "Samples of the step, both roles."),
     "learner/samples_zero_advantage": _m(
         "samples", "Samples whose advantage is 0: nothing to learn."

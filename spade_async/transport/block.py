@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from spade_async.errors import TransportError
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
-    name: np.dtype("<" + name) for name in ("u1", "i4", "i8", "f4", "f8")
+    name: np.dtype("<" + name) for name in ("u1", "i2", "i4", "i8", "f4", "f8")
 }
 """The closed set of element types on the wire, all little-endian."""
 MAX_DIMENSIONS = 4

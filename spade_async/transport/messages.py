@@ -13,8 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of all records below; a peer with another one is refused by name."""
+
+
+def no_experts() -> NDArray[np.int16]:
+    """What a message holds in place of experts when nothing is known of them."""
+    return np.zeros(0, np.int16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +120,8 @@ class DesignResult(Message):
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]
     versions: NDArray[np.int64]
+    experts: NDArray[np.int16] = field(default_factory=no_experts)
+    """As in `EpisodeResult`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +180,8 @@ class EpisodeResult(Message):
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]
     versions: NDArray[np.int64]
+    experts: NDArray[np.int16] = field(default_factory=no_experts)
+    """See `TokenTrace.experts`; empty: the engine said nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +230,8 @@ class TrainingBatch(Message):
     loss_mask: NDArray[np.uint8]
     generator_logprobs: NDArray[np.float32]
     versions: NDArray[np.int64]
+    experts: NDArray[np.int16] = field(default_factory=no_experts)
+    """[tokens, routers, k], see `TokenTrace.experts`; empty: no engine said anything."""
     groups: list[int] = field(default_factory=list)
     """[N] number of the group of each sample within this batch, -1 when unknown; may be empty."""
     worths: list[float] = field(default_factory=list)

@@ -92,6 +92,7 @@ class Decoder:
                 torch.zeros(count, dtype=torch.int64),
             )
             self._lengths[:count] += 1
+            self._note_experts(0, [1] * count, self.model.chosen)
             ended += self._take_tokens(0, logits)
         return ended
 
@@ -115,6 +116,7 @@ class Decoder:
             first = 0
             while first < len(written):
                 count = _fitting((len(s) for s in written[first:]), self._prefill_tokens)
+                # The experts of the first reading stay, see `Routes`.
                 self._read(first, written[first : first + count])
                 first += count
             self.num_recomputed_tokens += sum(map(len, written))
@@ -136,11 +138,24 @@ class Decoder:
             self._temperatures[row] = request.sampling.temperature
             request.started_s = time.monotonic()
             self.running.append(request)
-        logits = self._read(first, [request.prompt for request in candidates[:count]])
+        logits, chosen = self._read(first, [request.prompt for request in candidates[:count]])
+        self._note_experts(first, [len(r.prompt) for r in candidates[:count]], chosen)
         return self._take_tokens(first, logits)
 
-    def _read(self, first_row: int, sequences: list[list[int]]) -> Tensor:
-        """Write whole sequences into rows; logits [rows, vocabulary] after their last tokens."""
+    def _note_experts(self, first_row: int, lengths: list[int], chosen: Tensor | None) -> None:
+        """Keep the experts [rows, tokens, routers, k] of each row's first tokens."""
+        if chosen is None:
+            return
+        found = chosen.to(torch.int16).numpy()
+        for row, length in enumerate(lengths):
+            self.running[first_row + row].experts.append(found[row, :length].copy())
+
+    def _read(self, first_row: int, sequences: list[list[int]]) -> tuple[Tensor, Tensor | None]:
+        """Write whole sequences into rows.
+
+        Returns:
+            Logits [rows, vocabulary] after their last tokens; experts [rows, tokens, routers, k].
+        """
         rows = len(sequences)
         lengths = torch.tensor([len(s) for s in sequences])
         longest = int(lengths.max())
@@ -150,6 +165,7 @@ class Decoder:
             ids[row, : len(sequence)] = torch.tensor(sequence)
         width = max(1, self._prefill_tokens // rows)
         result: Tensor | None = None
+        chosen: list[Tensor] = []
         for start in range(0, longest, width):
             piece = ids[:, start : start + width]
             positions = torch.arange(start, start + piece.shape[1]).expand_as(piece)
@@ -157,8 +173,10 @@ class Decoder:
             logits = self.model.forward(self.cache, first_row, piece, positions, last)
             # Only a single long sequence is read in pieces: the last piece holds its last token.
             result = logits
+            if self.model.chosen is not None:
+                chosen.append(self.model.chosen)
         assert result is not None
-        return result
+        return result, torch.cat(chosen, dim=1) if chosen else None
 
     def _take_tokens(self, first_row: int, logits: Tensor) -> list[Request]:
         """Sample one token for each row from `first_row` on; gives the requests that ended."""

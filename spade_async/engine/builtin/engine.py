@@ -110,6 +110,7 @@ class BuiltinEngine:
         version: PolicyVersion = START,
         general: bool = False,
         finish: bool = False,
+        returns_experts: bool = True,
     ) -> BuiltinEngine:
         """Load a Hugging Face model folder and start.
 
@@ -121,13 +122,18 @@ class BuiltinEngine:
             general: keep off the fast path that some architectures have.
             finish: keep two weight sets, so that samples end under the one they began with; twice
                 the memory of weights and cache.
+            returns_experts: of a mixture, with each generation (`Generation.experts`).
 
         Raises:
             ConfigError: the folder is missing, damaged or of an unsupported architecture.
         """
         models = [
             await asyncio.to_thread(
-                open_model, Path(model_folder), max_context_tokens, general=general
+                open_model,
+                Path(model_folder),
+                max_context_tokens,
+                general=general,
+                notes_experts=returns_experts,
             )
             for _ in range(1 + finish)
         ]

@@ -42,6 +42,7 @@ class LlamaModel:
         self.network = network
         self.parameters = Parameters(network)
         self.vocabulary_size = int(config.vocab_size)
+        self.chosen: Tensor | None = None
         self._heads = int(config.num_attention_heads)
         self._kv_heads = int(config.num_key_value_heads)
         self._head_dim = int(config.head_dim)

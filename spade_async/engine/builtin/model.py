@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from spade_async.engine.builtin.cache import SlotCache, causal_mask
 from spade_async.engine.builtin.parameters import Parameters
 from spade_async.engine.offline import check_model_folder, stay_offline
+from spade_async.engine.routes import router_modules
 from spade_async.errors import ConfigError
 
 
@@ -24,6 +25,8 @@ class Model(Protocol):
 
     parameters: Parameters
     vocabulary_size: int
+    chosen: Tensor | None
+    """[rows, tokens, routers, k] experts that the last `forward` went through; None without any."""
 
     def new_cache(self, slots: int, max_tokens: int) -> SlotCache:
         """An empty cache of the right shape."""
@@ -51,7 +54,7 @@ class Model(Protocol):
 class HuggingFaceModel:
     """The general path through `transformers`."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, *, notes_experts: bool = True) -> None:
         config: Any = network.config
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
         self.network = network
@@ -62,6 +65,14 @@ class HuggingFaceModel:
         self._kv_heads = int(getattr(text, "num_key_value_heads", None) or heads)
         self._head_dim = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
         self._selects = "logits_to_keep" in inspect.signature(network.forward).parameters
+        self.chosen: Tensor | None = None
+        self._choices: list[Tensor] = []
+        """[rows * tokens, k] of each router in the present pass."""
+        for module in router_modules(network) if notes_experts else ():
+            module.register_forward_hook(self._note_choice)
+
+    def _note_choice(self, module: Any, inputs: Any, output: Any) -> None:
+        self._choices.append(output[2])
 
     def new_cache(self, slots: int, max_tokens: int) -> SlotCache:
         """See `Model.new_cache`."""
@@ -74,6 +85,7 @@ class HuggingFaceModel:
         from spade_async.engine.builtin.adapter import RowsOfCache
 
         rows, tokens = ids.shape
+        self._choices.clear()
         longest = int(positions[:, -1].max()) + 1
         arguments: dict[str, Any] = {}
         wanted = last
@@ -89,6 +101,10 @@ class HuggingFaceModel:
             use_cache=True,
             **arguments,
         )
+        if self._choices:
+            self.chosen = torch.stack(self._choices, dim=1).view(
+                rows, tokens, len(self._choices), -1
+            )
         logits: Tensor = output.logits[torch.arange(rows), wanted]
         return logits.float()
 
@@ -98,13 +114,16 @@ class HuggingFaceModel:
         return logits.float()
 
 
-def open_model(folder: Path, max_context_tokens: int, *, general: bool = False) -> Model:
+def open_model(
+    folder: Path, max_context_tokens: int, *, general: bool = False, notes_experts: bool = True
+) -> Model:
     """Load a model folder in fp32 on the CPU, on the fastest path that fits it.
 
     Args:
         folder: a Hugging Face model folder.
         max_context_tokens: longest sequence; a shorter attention window is refused.
         general: keep to the general path (tests, doubts).
+        notes_experts: see `Model.chosen`.
 
     Raises:
         ConfigError: the folder is missing or damaged, or the architecture is not supported.
@@ -133,7 +152,7 @@ def open_model(folder: Path, max_context_tokens: int, *, general: bool = False) 
 
         if LlamaModel.fits(network):
             return LlamaModel(network, max_context_tokens)
-    return HuggingFaceModel(network)
+    return HuggingFaceModel(network, notes_experts=notes_experts)
 
 
 def _check_attention(folder: Path, config: Any, max_context_tokens: int) -> None:

@@ -23,6 +23,8 @@ class Request:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    experts: list[NDArray[np.int16]] = field(default_factory=list)
+    """[tokens, routers, k] of each pass that read tokens of it, from the first token on."""
     cancelled: bool = False
     """Set by the front when nobody waits for the result any more."""
     fault: str | None = None
@@ -62,4 +64,5 @@ class Request:
             versions=np.asarray(self.versions, dtype=np.int64),
             finish_reason="stop" if self.tokens[-1] in self.stops else "length",
             queue_s=started_s - self.created_s,
+            experts=np.concatenate(self.experts) if self.experts else None,
         )

@@ -60,6 +60,7 @@ def engine_arguments(
     *,
     is_cpu: bool,
     lora: LoraConfig | None = None,
+    returns_experts: bool = True,
 ) -> dict[str, Any]:
     """Keyword arguments of vLLM's `AsyncEngineArgs`.
 
@@ -69,6 +70,7 @@ def engine_arguments(
         max_context_tokens: longest sequence.
         is_cpu: whether vLLM is the build for CPUs.
         lora: the adapter, when adapters alone go in; None: all weights.
+        returns_experts: ask a mixture which experts it chose, where vLLM can say.
 
     Raises:
         ConfigError: the model does not fit the context, or this device.
@@ -116,6 +118,9 @@ def engine_arguments(
         arguments["max_num_batched_tokens"] = max(
             arguments["max_num_batched_tokens"], arguments["max_model_len"]
         )
+    elif returns_experts and _is_mixture(model) and arguments["enable_prefix_caching"]:
+        # Its model runner for CPUs cannot say, nor can the other one without cached prefixes.
+        arguments["enable_return_routed_experts"] = True
     if vllm.kv_cache_bytes is not None:
         arguments["kv_cache_memory_bytes"] = vllm.kv_cache_bytes
     elif is_cpu:
@@ -124,6 +129,10 @@ def engine_arguments(
     else:
         arguments["gpu_memory_utilization"] = vllm.gpu_memory_utilization
     return arguments
+
+
+def _is_mixture(model: dict[str, Any]) -> bool:
+    return any(model.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
 
 
 def cache_bytes(folder: Path, config: EngineConfig, max_context_tokens: int) -> int:

@@ -369,3 +369,4 @@ def _keep_output(stream: Stream, output: Any, adapter: str | None) -> None:
     stream.versions += token_versions(spans, len(logprobs), adapter)
     stream.tokens += ids[: len(logprobs)]
     stream.logprobs += logprobs
+    stream.keep_experts(said.routed_experts)

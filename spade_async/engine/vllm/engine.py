@@ -56,14 +56,16 @@ class VllmEngine:
         *,
         is_cpu: bool,
         lora: LoraConfig | None = None,
+        returns_experts: bool = True,
     ) -> None:
         self._config = config
         self._lora = lora
         self._max_context_tokens = max_context_tokens
         self._start = start
         self._arguments = engine_arguments(
-            folder, config, max_context_tokens, is_cpu=is_cpu, lora=lora
-        )
+            folder, config, max_context_tokens, is_cpu=is_cpu, lora=lora,
+            returns_experts=returns_experts,
+        )  # fmt: skip
         self._environment = environment(config, is_cpu=is_cpu)
         self._vocabulary_size = int(text_config(folder)["vocab_size"])
         self._shapes = folder_shapes(folder)
@@ -97,6 +99,7 @@ class VllmEngine:
         *,
         version: PolicyVersion = START,
         lora: LoraConfig | None = None,
+        returns_experts: bool = True,
     ) -> VllmEngine:
         """Start vLLM on a Hugging Face model folder.
 
@@ -106,6 +109,7 @@ class VllmEngine:
             max_context_tokens: longest sequence, prompt and everything after it.
             version: version of the weights in the folder.
             lora: the adapter, when `load_weights` is given adapters alone; None: all weights.
+            returns_experts: of a mixture on a GPU, with each generation (`Generation.experts`).
 
         Raises:
             ConfigError: vLLM cannot run here, or not this model; says what to do.
@@ -114,13 +118,9 @@ class VllmEngine:
         install = check_vllm()
         stay_offline()
         engine = cls(
-            Path(model_folder),
-            config,
-            max_context_tokens,
-            version,
-            is_cpu=install.is_cpu_build,
-            lora=lora,
-        )
+            Path(model_folder), config, max_context_tokens, version,
+            is_cpu=install.is_cpu_build, lora=lora, returns_experts=returns_experts,
+        )  # fmt: skip
         engine._core = await engine._new_core()
         return engine
 

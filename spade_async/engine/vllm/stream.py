@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spade_async.engine.protocol import Generation, Sampling
+from spade_async.engine.routes import Routes
 from spade_async.engine.vllm.adapters import Adapter, version_of
 from spade_async.errors import GenerationError
 from spade_async.seeds import derive
@@ -31,6 +33,8 @@ class Stream:
     """Those that are kept; what a living engine has said beyond them is in `state`."""
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    routes: Routes = field(default_factory=Routes)
+    """Experts of the kept tokens and of the prompt, where vLLM says."""
     state: Any = None
     """vLLM's `RequestState` of the life that works on it."""
     request_id: str | None = None
@@ -82,6 +86,13 @@ class Stream:
         self.tokens += ids[:count]
         self.logprobs += logprobs
         self.versions += token_versions(spans, count, state.lora_name)
+        if state.routed_experts_chunks:
+            self.keep_experts(np.concatenate(state.routed_experts_chunks))
+
+    def keep_experts(self, experts: NDArray[np.integer] | None) -> None:
+        """Take vLLM's [tokens, layers, k] of one life; the last kept token was not read by it."""
+        if experts is not None:
+            self.routes.add(experts[: len(self.prompt) + len(self.tokens) - 1])
 
     def generation(self) -> Generation:
         """The result.
@@ -100,6 +111,7 @@ class Stream:
             versions=np.asarray(self.versions, dtype=np.int64),
             finish_reason="stop" if self._stopped else "length",
             queue_s=started_s - self.created_s,
+            experts=self.routes.array(len(self.prompt) + len(self.tokens) - 1),
         )
 
 

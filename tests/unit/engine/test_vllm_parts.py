@@ -48,13 +48,16 @@ def flat(rows: list[dict[int, float]]) -> Any:
     return found
 
 
-def life(tokens: list[int], starts: list[tuple[str, int]]) -> Any:
+def life(
+    tokens: list[int], starts: list[tuple[str, int]], experts: np.ndarray | None = None
+) -> Any:
     """As vLLM's RequestState holds a request."""
     return SimpleNamespace(
         detokenizer=SimpleNamespace(output_token_ids=tokens, num_output_tokens=lambda: len(tokens)),
         lora_name=None,
         logprobs_processor=SimpleNamespace(logprobs=flat([{t: -t / 10} for t in tokens])),
         weight_version_starts=starts,
+        routed_experts_chunks=[] if experts is None else [experts[:2], experts[2:]],
     )
 
 

@@ -15,11 +15,10 @@ from transformers import AutoModelForCausalLM
 from spade_async.config.schema import Config
 from spade_async.engine.builtin.model import open_model
 from spade_async.grpo.samples import TrainSample
-from spade_async.learner.experts import UNKNOWN
 from spade_async.learner.metrics import TokenFigures
 from spade_async.learner.state import LearnerState
 from spade_async.learner.update import Updater
-from spade_async.types import PolicyVersion
+from spade_async.types import NO_EXPERT, PolicyVersion
 from tests.support.hf_models import make_model
 from tests.support.train_samples import random_samples
 
@@ -52,8 +51,12 @@ def routes(state: LearnerState, samples: list[TrainSample]) -> list[TrainSample]
             state.model(input_ids=torch.from_numpy(sample.trace.token_ids.astype(np.int64))[None])
         for handle in handles:
             handle.remove()
-        found.append(replace(sample, experts=torch.stack(kept, dim=1).numpy()))
+        found.append(with_experts(sample, torch.stack(kept, dim=1).numpy()))
     return found
+
+
+def with_experts(sample: TrainSample, experts: np.ndarray) -> TrainSample:
+    return replace(sample, trace=replace(sample.trace, experts=experts.astype(np.int16)))
 
 
 def step(state: LearnerState, updater: Updater, samples: list[TrainSample]) -> tuple[Any, ...]:
@@ -88,7 +91,7 @@ def test_following_the_own_choice_changes_nothing(folder: Path) -> None:
     again, same_gradient, _ = step(state, updater, followed)
     assert again == pytest.approx(loss, abs=1e-6)
     torch.testing.assert_close(same_gradient, gradient, rtol=0, atol=1e-6)
-    unknown = [replace(s, experts=np.full_like(s.experts, UNKNOWN)) for s in followed]
+    unknown = [with_experts(s, np.full((len(s.trace.token_ids), 2, 2), NO_EXPERT)) for s in samples]
     assert step(state, updater, unknown)[0] == pytest.approx(loss, abs=1e-6)
 
 
@@ -108,8 +111,7 @@ def test_two_given_experts_are_a_model_of_two_experts(folder: Path, tmp_path: Pa
     loss = step(state, updater, samples)[0]
     shape = (LAYERS, CHOSEN)
     given = [
-        replace(s, experts=np.broadcast_to(wanted, (len(s.trace.token_ids), *shape)).copy())
-        for s in samples
+        with_experts(s, np.broadcast_to(wanted, (len(s.trace.token_ids), *shape))) for s in samples
     ]
     found = step(big, big_updater, given)
     assert found[0] == pytest.approx(loss, abs=1e-6)
@@ -120,6 +122,42 @@ def test_two_given_experts_are_a_model_of_two_experts(folder: Path, tmp_path: Pa
     recomputed = step(again, again_updater, given)
     assert recomputed[0] == pytest.approx(found[0], abs=1e-6)
     torch.testing.assert_close(recomputed[1], found[1], rtol=0, atol=1e-6)
+
+
+def test_what_was_replayed_and_what_that_changed_is_counted(folder: Path) -> None:
+    state, updater = make(folder)
+    samples = random_samples(6)
+    assert step(state, updater, samples)[2].metrics()["learner/experts_replayed_share"] == 0.0
+    followed = routes(state, samples)
+    metrics = step(state, updater, followed)[2].metrics()
+    assert metrics["learner/experts_replayed_share"] == 1.0
+    assert metrics["learner/experts_changed_share"] == 0.0
+    # Of each pair of experts one is exchanged for another that was not chosen.
+    moved = []
+    for sample in followed:
+        experts = np.array(sample.trace.experts)
+        free = [[next(e for e in range(EXPERTS) if e not in k) for k in row] for row in experts]
+        experts[:, :, 1] = free
+        experts[0] = NO_EXPERT
+        moved.append(with_experts(sample, experts))
+    metrics = step(state, updater, moved)[2].metrics()
+    # The first layer's router would have kept to its own; the second one meets other inputs.
+    assert 0.25 <= metrics["learner/experts_changed_share"] <= 0.75
+    read = sum(int(np.flatnonzero(s.trace.loss_mask)[-1]) for s in samples)
+    assert metrics["learner/experts_replayed_share"] == pytest.approx((read - len(samples)) / read)
+
+
+def test_experts_of_another_model_are_refused_by_name(folder: Path) -> None:
+    state, updater = make(folder)
+    sample = random_samples(1)[0]
+    length = len(sample.trace.token_ids)
+    for experts in (
+        np.zeros((length, LAYERS + 1, CHOSEN)),
+        np.zeros((length, LAYERS, CHOSEN + 1)),
+        np.full((length, LAYERS, CHOSEN), EXPERTS),
+    ):
+        with pytest.raises(ValueError, match="generators and learner need the same model folder"):
+            step(state, updater, [with_experts(sample, experts)])
 
 
 def test_engine_and_learner_agree_on_every_token(folder: Path) -> None:
