@@ -1,8 +1,10 @@
 """What reliability costs: the link against raw pyzmq between two processes over ipc.
 
-One way, generator to coordinator: DEALER -> ROUTER, two frames per message in all four columns.
+One way, generator to coordinator: DEALER -> ROUTER, two frames per message in all five columns.
 "raw copy" is pyzmq's default; "raw no-copy" sends and receives with ``copy=False``, the fastest
-that pyzmq has. The link checks, numbers, acknowledges and keeps every message: "link" sends arrays
+that pyzmq has, from a thread that does nothing else; "raw asyncio" is the same through
+`zmq.asyncio`, as a program with an event loop would use it (the parts of a run have one: the link
+does). The link checks, numbers, acknowledges and keeps every message: "link" sends arrays
 that nobody can write to any more and that lie in one block (`transport.block.lay_out`), as the
 learner's batches do; "link gathers" sends four separate, writable arrays, which are copied once
 into a block. Sizes are bytes of the block. Repeats of the columns are interleaved in the same two
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import zmq
+import zmq.asyncio
 
 from benches.wire.messages import episode, welcomed
 from benches.wire.run_share import run_share
@@ -37,7 +40,8 @@ from spade_async.transport.messages import Hello
 
 SIZES = (1_000, 4_000, 16_000, 65_536, 131_072, 262_144, 1_048_576, 4_194_304, 16_777_216)
 QUICK_SIZES = (1_000, 131_072, 1_048_576)
-MODES = ("raw_copy", "raw_no_copy", "link", "link_gathers")
+MODES = ("raw_copy", "raw_no_copy", "raw_asyncio", "link", "link_gathers")
+RAW = MODES[:3]
 GOAL_BYTES = 65_536
 """Above this the link may cost 15 % over raw pyzmq."""
 GOAL = 0.15
@@ -77,11 +81,12 @@ def run(quick: bool) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """The result as text."""
     lines = [
-        f"{'block':>11} | {'messages/s':^43} | {'GB/s':^31} | "
-        f"{'CPU us per message':^23} | overhead over raw",
-        f"{'':>11} | {'raw copy':>10} {'no-copy':>10} {'link':>10} {'gathers':>10} | "
-        f"{'copy':>7} {'no-copy':>7} {'link':>7} {'gathers':>7} | "
-        f"{'copy':>7} {'no-copy':>7} {'link':>7} | copy, no-copy",
+        f"{'block':>11} | {'messages/s':^54} | {'GB/s':^39} | "
+        f"{'CPU us per message':^31} | overhead over raw",
+        f"{'':>11} | "
+        f"{'raw copy':>10} {'no-copy':>10} {'asyncio':>10} {'link':>10} {'gathers':>10} | "
+        f"{'copy':>7} {'no-copy':>7} {'asyncio':>7} {'link':>7} {'gathers':>7} | "
+        f"{'copy':>7} {'no-copy':>7} {'asyncio':>7} {'link':>7} | copy, no-copy, asyncio",
     ]
     for row in result["sizes"]:
         rates = [row[f"{mode}_per_s"] for mode in MODES]
@@ -92,8 +97,9 @@ def table(result: dict[str, Any]) -> str:
             + " | "
             + " ".join(f"{rate * size / 1e9:>7.2f}" for rate in rates)
             + " | "
-            + " ".join(f"{row[f'{mode}_cpu_us']:>7,.0f}" for mode in MODES[:3])
-            + f" | {row['overhead_over_copy']:+.0%}, {row['overhead_over_no_copy']:+.0%}"
+            + " ".join(f"{row[f'{mode}_cpu_us']:>7,.0f}" for mode in MODES[:4])
+            + " | "
+            + ", ".join(f"{row['overhead_over_' + mode.removeprefix('raw_')]:+.0%}" for mode in RAW)
         )
     sample = result["sample"]
     lines.append(
@@ -122,7 +128,7 @@ def _row(sender: Connection, size: int, count: int, repeats: int) -> dict[str, A
         raw: statistics.median(
             theirs / ours - 1.0 for theirs, ours in zip(rates[raw], rates["link"], strict=True)
         )
-        for raw in ("raw_copy", "raw_no_copy")
+        for raw in RAW
     }
     return {
         "block_bytes": size,
@@ -131,8 +137,7 @@ def _row(sender: Connection, size: int, count: int, repeats: int) -> dict[str, A
         **{f"{mode}_gb_per_s": rate * size / 1e9 for mode, rate in medians.items()},
         **{f"{mode}_cpu_us": statistics.median(found) for mode, found in cpu_us.items()},
         **{f"{mode}_spread": max(f) / min(f) - 1.0 for mode, f in rates.items()},
-        "overhead_over_copy": overheads["raw_copy"],
-        "overhead_over_no_copy": overheads["raw_no_copy"],
+        **{f"overhead_over_{raw.removeprefix('raw_')}": overheads[raw] for raw in RAW},
     }
 
 
@@ -142,7 +147,9 @@ def _timed(sender: Connection, mode: str, size: int, count: int) -> tuple[float,
     folder, endpoint = make_endpoint()
     sender.send((mode, endpoint, size, count))
     try:
-        if mode.startswith("raw"):
+        if mode == "raw_asyncio":
+            seconds = asyncio.run(_receive_asyncio(endpoint, size, count))
+        elif mode.startswith("raw"):
             seconds = _receive_raw(endpoint, size, count, copy=mode == "raw_copy")
         else:
             seconds = asyncio.run(_receive_link(endpoint, count))
@@ -157,7 +164,9 @@ def _sender(orders: Connection) -> None:
     while (order := orders.recv()) is not None:
         mode, endpoint, size, count = order
         before_s = time.process_time()
-        if mode.startswith("raw"):
+        if mode == "raw_asyncio":
+            asyncio.run(_send_asyncio(endpoint, size, count))
+        elif mode.startswith("raw"):
             _send_raw(endpoint, size, count, copy=mode == "raw_copy")
         else:
             asyncio.run(_send_link(endpoint, size, count, gathers=mode == "link_gathers"))
@@ -187,6 +196,33 @@ def _send_raw(endpoint: str, size: int, count: int, *, copy: bool) -> None:
     header, block = bytes(300), np.ones(size, np.uint8).data
     for _ in range(count):
         socket.send_multipart([header, block], copy=copy)
+    socket.close(linger=30_000)
+    context.term()
+
+
+async def _receive_asyncio(endpoint: str, size: int, count: int) -> float:
+    context = zmq.asyncio.Context()
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.RCVHWM, _in_flight(size))
+    socket.bind(endpoint)
+    await socket.recv_multipart(copy=False)
+    start = time.perf_counter()
+    for _ in range(count - 1):
+        await socket.recv_multipart(copy=False)
+    seconds = time.perf_counter() - start
+    socket.close(linger=0)
+    context.term()
+    return seconds
+
+
+async def _send_asyncio(endpoint: str, size: int, count: int) -> None:
+    context = zmq.asyncio.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.SNDHWM, _in_flight(size))
+    socket.connect(endpoint)
+    header, block = bytes(300), np.ones(size, np.uint8).data
+    for _ in range(count):
+        await socket.send_multipart([header, block], copy=False)
     socket.close(linger=30_000)
     context.term()
 

@@ -11,7 +11,14 @@ import numpy as np
 
 from spade_async.transport.block import lay_out
 from spade_async.transport.link import Hub
-from spade_async.transport.messages import MESSAGES, EpisodeResult, Hello, Message, Welcome
+from spade_async.transport.messages import (
+    MESSAGES,
+    EpisodeResult,
+    Hello,
+    Message,
+    Welcome,
+    no_experts,
+)
 
 BYTES_PER_TOKEN = 4 + 1 + 4 + 8
 
@@ -32,6 +39,7 @@ def episode(size: int, *, laid_out: bool, index: int = 0) -> EpisodeResult:
         "loss_mask": np.ones(tokens, np.uint8),
         "generator_logprobs": np.zeros(tokens, np.float32),
         "versions": np.zeros(tokens, np.int64),
+        "experts": no_experts(),
     }
     turn = {"action": "sort ascending", "observation": "wrong: try again", "reward": 0.0}
     return EpisodeResult(
