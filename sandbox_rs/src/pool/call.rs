@@ -53,15 +53,17 @@ impl State {
         for (&id, worker) in &mut self.workers {
             let mut at = worker.closed_until;
             if at.is_some_and(|until| until <= now) {
-                if pipe::unread(&worker.ends.replies) == 0 {
+                if !worker.is_being_read() {
                     over.push((id, worker.closed_reply()));
                     continue;
                 }
-                // What it wrote before it ended still counts; the thread that reads it is late.
+                // What it wrote before it ended still counts; the thread that reads it is late, and
+                // tells when it has met the end.
                 worker.closed_until = Some(now + Duration::from_millis(50));
                 at = worker.closed_until;
             }
-            if worker.call.is_some() {
+            // One that has ended is not late: whoever reads its pipe is.
+            if worker.call.is_some() && worker.exit.is_none() {
                 if worker
                     .call
                     .as_ref()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::state::{State, Waiter};
 use super::worker::{Ends, Worker};
-use crate::jail::sys::{io, pipe, process};
+use crate::jail::sys::{io, process};
 use crate::outcome::{Outcome, Reply, signal_name};
 use crate::template::Class;
 
@@ -19,6 +19,8 @@ const MOST_STARTING: usize = 64;
 const SOON: Duration = Duration::from_millis(5);
 /// Pause after a worker could not be started: what is short may come free.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long the cause of a worker's end and the end of its pipe may be apart.
+pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 impl State {
     /// Ask the broker for as many workers as are wanted.
@@ -226,18 +228,14 @@ impl State {
         let Some(worker) = self.workers.get(&id) else {
             return;
         };
-        // What it wrote before it ended still counts: read it first. A thread that blocks on the
-        // pipe reads it itself.
+        // What it wrote before it ended still counts: read it first.
         if !self.limits.blocking {
             let mut scratch = vec![0; 64 << 10];
             self.read(id, &mut scratch);
-        } else if pipe::unread(&worker.ends.replies) > 0 && worker.call.is_some() {
-            let until = Instant::now() + Duration::from_millis(200);
-            if let Some(worker) = self.workers.get_mut(&id) {
-                worker.exit = Some((status, over_memory));
-                worker.closed_until = Some(until);
-            }
-            return self.ring_by(until);
+        } else if worker.call.is_some() && worker.closed_until.is_none() {
+            // A thread reads this pipe and may hold bytes of it that it has not brought here yet:
+            // it tells when it has met the end (`closed`). Should it not, the timer does.
+            return self.await_end(id, status, over_memory);
         }
         if !self.workers.contains_key(&id) {
             return;
@@ -245,6 +243,16 @@ impl State {
         self.end(id, exit_reply(status, over_memory));
         if self.stats.lost_spares > MOST_LOST && self.stats.lost_spares > self.stats.acquired {
             self.fail("workers die before they are used; see capabilities");
+        }
+    }
+
+    /// A worker has ended in a call; what ended it is kept until its pipe is read to the end.
+    fn await_end(&mut self, id: u32, status: i32, over_memory: bool) {
+        let until = Instant::now() + GRACE;
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.exit = Some((status, over_memory));
+            worker.closed_until = Some(until);
+            self.ring_by(until);
         }
     }
 

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::call::Call;
+use super::control::{GRACE, exit_reply};
 use super::state::{Session, State, TOKEN_WORKER};
 use crate::jail::sys::{io, pipe};
 use crate::outcome::{Outcome, Reply};
 use crate::protocol::{
     Bad, DETAIL_BYTES, Kind, REPLY_OVERHEAD, decode_code, decode_reply, encode_request,
 };
-
-/// How long the broker may take to tell why a worker's pipe closed.
-const GRACE: Duration = Duration::from_millis(200);
 
 impl State {
     /// Register a call: its deadlines run from now. Returns the frame to write.
@@ -149,11 +147,14 @@ impl State {
         }
     }
 
-    /// The pipe is closed; the cause may still be on its way.
+    /// The pipe is read to its end; the cause may be known already, or still be on its way.
     pub(super) fn closed(&mut self, id: u32) {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
+        if let Some((status, over_memory)) = worker.exit {
+            return self.end(id, exit_reply(status, over_memory));
+        }
         if worker.closed_until.is_none() {
             let until = Instant::now() + GRACE;
             worker.closed_until = Some(until);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::control::exit_reply;
-use crate::jail::sys::{io, process};
+use crate::jail::sys::{io, pipe, process};
 use crate::outcome::{Outcome, Reply};
 use crate::protocol::FrameReader;
 
@@ -188,6 +188,15 @@ impl Worker {
             used.faults = number(8).zip(number(10));
         }
         used
+    }
+
+    /// Whether a thread is still on its way to the end of its pipe, after it has ended in a call. What
+    /// that thread took out and has not brought yet is in nobody's count, so that an empty pipe is no
+    /// proof; but one that nobody can write any more has an end which the thread will meet.
+    pub(super) fn is_being_read(&self) -> bool {
+        let replies = &self.ends.replies;
+        let meets_the_end = self.exit.is_some() && self.call.is_some() && pipe::is_ended(replies);
+        meets_the_end || pipe::unread(replies) > 0
     }
 
     /// What its closed pipe means when nobody tells the cause.

@@ -117,9 +117,34 @@ pub fn unread(fd: &OwnedFd) -> usize {
     if code == 0 { count.max(0) as usize } else { 0 }
 }
 
+/// Whether nobody is left who could write to a pipe; something may still lie in it.
+pub fn is_ended(fd: &OwnedFd) -> bool {
+    let mut entry = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: 0, // the end is always told
+        revents: 0,
+    };
+    // SAFETY: `entry` lives through the call.
+    let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+    ready == 1 && entry.revents & libc::POLLHUP != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_has_ended_when_nobody_can_write_whatever_lies_in_it() {
+        let (reader, writer) = pipe().expect("a pipe");
+        let other = writer.try_clone().expect("a copy");
+        assert_eq!(write_now(&writer, b"four").expect("room"), 4);
+        drop(writer);
+        assert!(!is_ended(&reader), "somebody still can");
+        drop(other);
+        assert!(is_ended(&reader));
+        assert_eq!(read_now(&reader, &mut [0; 8]).expect("bytes"), 4);
+        assert!(is_ended(&reader));
+    }
 
     #[test]
     fn a_pipe_without_a_reader_is_an_error_and_no_signal_either_way() {
