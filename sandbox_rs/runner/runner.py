@@ -1,11 +1,11 @@
 """Runs inside the jail: loads one environment, calls it, and turns what comes back into a reply.
 
-Plain Python that needs nothing compiled. The runner is one text, made of hooks.py, values.py,
-clock.py, seeding.py, warming.py, forms.py, answers.py and this file, in that order (`RUNNER_SOURCE`
-of the extension module). It is executed once in the template, whose forks are the workers, or in
-the process of another backend; whoever runs it calls `prepare` and then its handlers. It is trusted
-only until a load: from then on untrusted code shares the interpreter and can change anything here,
-which harms nobody but its own replies. The caller checks them.
+Plain Python that needs nothing compiled. The runner is one text, made of hooks.py, breaches.py,
+values.py, clock.py, seeding.py, warming.py, forms.py, answers.py and this file, in that order
+(`RUNNER_SOURCE` of the extension module). It is executed once in the template, whose forks are the
+workers, or in the process of another backend; whoever runs it calls `prepare` and then its
+handlers. It is trusted only until a load: from then on untrusted code shares the interpreter and
+can change anything here, which harms nobody but its own replies. The caller checks them.
 """
 
 import importlib
@@ -18,6 +18,7 @@ import types
 
 if False:  # for readers and linters: these are above in the same text
     from answers import install_answers
+    from breaches import name_limits
     from clock import install_clock, install_loop
     from forms import begin, construct, find_class, flag_of
     from hooks import register_at_fork
@@ -41,7 +42,7 @@ TIERS = {
     "asyncio": ("asyncio", "asyncio.taskgroups", "asyncio.timeouts"),
     "threads": ("concurrent.futures.thread", "sched"),
 }
-OPTIONS = {"profile", "tiers", "virtual_clock", "warm"}
+OPTIONS = {"profile", "tiers", "virtual_clock", "warm", "limits"}
 THREAD_STACK_BYTES = 1 << 20
 UNUSED = ("_hashlib", "_uuid", "_ssl", "ssl")  # OpenSSL, libuuid: their mappings cost every fork
 PRELOADED = {
@@ -103,7 +104,8 @@ def prepare(imports, import_paths, max_turns, *, options=None):
         max_turns: handed to constructors that demand it.
         options: a dict or None: `profile` (str) is named in errors, `tiers` (list) has some of
             TIERS, `virtual_clock` (bool) replaces the clock by that of clock.py, `warm` (True
-            unless said) readies the process for forks: False where it serves one episode itself.
+            unless said) readies the process for forks: False where it serves one episode itself;
+            `limits` (dict) has what a breach names, see `name_limits`: nothing else is done by it.
 
     Returns the handlers as a tuple, in this order; `seed_hex` is an integer in hexadecimal:
         load(source, seed_hex) -> reply: compile_source, then load_code.
@@ -150,6 +152,8 @@ def prepare(imports, import_paths, max_turns, *, options=None):
         os.environ["TMPDIR"] = "/tmp"
     if "threads" in tiers:
         sys.modules["threading"].stack_size(THREAD_STACK_BYTES)
+    if "limits" in options:
+        name_limits(stack_bytes=THREAD_STACK_BYTES, **options["limits"])
     if clock is not None and "asyncio" in tiers:
         install_loop(clock)
     seeding = make_seeding(clock)

@@ -1,4 +1,4 @@
-"""What the runner makes of values and exceptions: second part of the runner.
+"""What the runner makes of values and exceptions: part of the runner.
 
 A reply is a tuple (outcome code, text, reward or None, terminated, truncated, detail).
 
@@ -15,6 +15,9 @@ import decimal
 import dis
 import math
 import numbers
+
+if False:  # for readers and linters: it is above in the same text
+    from breaches import limit_of
 
 FINISHED, EXCEPTION, BAD_VALUE, OVER_MEMORY, REFUSED_CALL = 0, 1, 2, 4, 6
 FILE = "<environment>"
@@ -98,16 +101,22 @@ def failed(where, error):
     detail = f"in {where}: {type_name(error)}: {text}"
     if lines:
         detail += " (" + ", ".join(lines) + ")"
-    return (kind_of(error, last), "", None, False, False, detail)
+    kind, limit = judged(error, last)
+    return (kind, "", None, False, False, detail + limit)
 
 
-def kind_of(error, last):
-    """A limit or a refused call, if that is what raised; an exception raised by hand is neither."""
-    if not isinstance(error, (MemoryError, OSError)):
-        return EXCEPTION
+def judged(error, last):
+    """Kind of what was raised, and what names the limit if that is what it was.
+
+    An exception raised by hand is neither a limit nor a refused call.
+    """
+    if not isinstance(error, (MemoryError, OSError, RuntimeError)):
+        return EXCEPTION, ""
     code = last.tb_frame.f_code if last is not None else None
     if code is not None and code.co_filename == FILE and code.co_code[last.tb_lasti] in RAISES:
-        return EXCEPTION
+        return EXCEPTION, ""
     if isinstance(error, MemoryError):
-        return OVER_MEMORY
-    return REFUSED_CALL if error.errno in REFUSED_ERRNOS else EXCEPTION
+        return OVER_MEMORY, ""  # the host knows the limit
+    if isinstance(error, OSError) and error.errno in REFUSED_ERRNOS:
+        return REFUSED_CALL, ""
+    return EXCEPTION, limit_of(error, code)

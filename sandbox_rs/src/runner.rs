@@ -3,6 +3,7 @@
 /// Source of the runner. It defines `prepare`, whose handlers load and call one environment.
 pub const SOURCE: &str = concat!(
     include_str!("../runner/hooks.py"),
+    include_str!("../runner/breaches.py"),
     include_str!("../runner/values.py"),
     include_str!("../runner/clock.py"),
     include_str!("../runner/seeding.py"),

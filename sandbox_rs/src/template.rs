@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::capability::Report;
 use crate::jail::child::lock_worker;
-use crate::jail::plan::{FilesPlan, Plan, first_user, lock_template};
+use crate::jail::plan::{FilesPlan, Plan, first_user, lock_template, most_descriptors};
 use crate::jail::sys::{arenas, heap, io, pipe, process, text};
 use crate::limits::{Limits, Profile};
 use crate::policy;
@@ -124,6 +124,13 @@ fn prepare(py: Python<'_>, limits: &Limits, profile: &Profile) -> PyResult<Handl
     options.set_item("profile", &profile.name)?;
     options.set_item("tiers", &profile.tiers)?;
     options.set_item("virtual_clock", profile.virtual_clock)?;
+    let said = PyDict::new(py);
+    said.set_item("pids", profile.pids)?;
+    said.set_item("branches", limits.branches)?;
+    said.set_item("descriptors", most_descriptors(profile.files_bytes > 0))?;
+    said.set_item("files_bytes", profile.files_bytes)?;
+    said.set_item("files_inodes", profile.files_inodes)?;
+    options.set_item("limits", said)?;
     let named = PyDict::new(py);
     named.set_item("options", options)?;
     let handlers = module.getattr("prepare")?.call(arguments, Some(&named))?;
@@ -132,7 +139,8 @@ fn prepare(py: Python<'_>, limits: &Limits, profile: &Profile) -> PyResult<Handl
 
 /// Size of this process's address space.
 fn own_bytes() -> Result<u64, String> {
-    let text = std::fs::read_to_string("/proc/self/statm").map_err(|e| format!("statm: {e}"))?;
+    let text = std::fs::read_to_string("/proc/self/statm")
+        .map_err(|e| format!("/proc/self/statm: {e}; the jail needs a /proc: mount it"))?;
     let pages = text
         .split(' ')
         .next()

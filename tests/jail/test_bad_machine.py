@@ -77,9 +77,10 @@ def test_a_missing_dev_shm_changes_nothing(tmp_path):
     assert run_staged(f'{stage}; mount --rbind "{tmp_path}" /dev').startswith("ok")
 
 
-def test_a_missing_dev_null_is_a_fault():
+def test_a_missing_dev_null_is_a_fault_that_names_it():
     out = run_staged("mount -t tmpfs -o ro none /dev")
-    assert out.startswith(("ok", "fault sandbox "))
+    assert out.startswith("fault sandbox start: /dev/null: ")
+    assert "mount a /dev" in out
 
 
 def test_a_read_only_tmp_changes_nothing():
@@ -93,9 +94,29 @@ def test_an_empty_tmp_that_nobody_may_enter_changes_nothing():
     assert run_staged("mount -t tmpfs -o ro,mode=000 none /tmp").startswith("ok")
 
 
-def test_a_missing_proc_is_a_fault_that_names_it_or_changes_nothing():
+@pytest.mark.parametrize("gone", [("tmp",), ("tmp", "mnt", "var")])
+@pytest.mark.parametrize("profile", ["compute", "files"])
+def test_a_missing_tmp_changes_nothing(tmp_path, gone, profile):
+    """A root of the test's own that has everything but these folders."""
+    if any(lies_in(f"/{name}") for name in gone):
+        pytest.skip("the interpreter lies there")
+    stage = (
+        f'new="{tmp_path}"; mount -t tmpfs none "$new"; for at in /*; do name="${{at#/}}"; '
+        f'case " {" ".join(gone)} " in *" $name "*) continue;; esac; '
+        'if [ -L "$at" ]; then cp -a "$at" "$new/$name"; '
+        'elif [ -d "$at" ]; then mkdir "$new/$name"; mount --rbind "$at" "$new/$name"; fi; done; '
+        'mount -o remount,ro "$new"; '
+        f'set -- chroot "$new" sh -c \'cd "{ROOT}"; exec "$@"\' sh "$@"'
+    )
+    program = EPISODE.replace("spares=1", f"spares=1, profiles=({profile!r},)")
+    out = run_staged(stage, "assert not os.path.exists('/tmp'), os.listdir('/')\n" + program)
+    assert out.startswith("ok"), out
+
+
+def test_a_missing_proc_is_a_fault_that_names_it():
     out = run_staged("mount -t tmpfs -o ro none /proc")
-    assert out.startswith(("ok", "fault sandbox "))
+    assert out.startswith("fault sandbox start: profile compute: /proc/self/statm: ")
+    assert "mount it" in out
 
 
 def test_a_missing_sys_changes_nothing_but_the_cgroups():

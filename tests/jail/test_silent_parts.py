@@ -10,7 +10,9 @@ import time
 
 import pytest
 
+from spade_async.errors import SandboxError
 from spade_async.sandbox import SandboxPolicy, SyncPool
+from spade_async.sandbox_profiles import Profile
 from tests.support.family import Family, until
 
 pytestmark = pytest.mark.timeout(200)
@@ -84,3 +86,19 @@ def test_a_successor_that_never_gets_ready_is_replaced(tmp_path, monkeypatch):
         assert until(deaths, lambda count: count >= 2, 30) >= 2, "the killed one, and the slow one"
         package.write_text("x = 1\n")
         assert [play(pool, seed) for seed in range(3)] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("body", ["import time; time.sleep(10**6)", "while True: pass"])
+def test_an_import_that_never_ends_is_a_fault_that_names_profile_and_packages(
+    body, tmp_path, monkeypatch
+):
+    (tmp_path / "endless_package.py").write_text(body)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bad = Profile("bad", packages=("json", "endless_package"))
+    policy = SandboxPolicy(num_workers=1, spares=1, start_s=2.0, profiles=("compute", bad))
+    with pytest.raises(SandboxError) as caught:
+        SyncPool(policy).start()
+    for word in ("profile bad", "endless_package", "not ready within 2 s", "raise start_s"):
+        assert word in str(caught.value)
+    with SyncPool(POLICY) as pool:
+        assert play(pool, 1) == "1"

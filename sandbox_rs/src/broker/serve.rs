@@ -280,7 +280,6 @@ impl Broker {
         }
         let slot = &mut self.slots[index];
         let is = |t: &Template| t.control.as_raw_fd() == fd;
-        let (name, python) = (slot.profile.name.clone(), slot.profile.python.clone());
         if slot.leaving.iter().any(is) {
             slot.leaving.retain(|t| !is(t));
             return Ok(());
@@ -297,10 +296,7 @@ impl Broker {
         };
         let slot = &mut self.slots[index];
         if !self.told {
-            return Err(format!(
-                "profile {name}: the template left before it was ready ({why}); check its \
-                 interpreter, sandbox.python={python:?}, and its packages"
-            ));
+            return Err(slot.never_ready(&why));
         }
         slot.died(&why)?;
         let mut packet = vec![index as u8, b'L'];

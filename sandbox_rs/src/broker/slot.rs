@@ -113,6 +113,28 @@ impl Slot {
         }
     }
 
+    /// What a template means that left before the pool had started: the thing, and the next move.
+    pub(super) fn never_ready(&self, why: &str) -> String {
+        let Profile {
+            name,
+            python,
+            imports,
+            ..
+        } = &self.profile;
+        let is_late = |t: &Template| t.heard + self.patience <= Instant::now();
+        if self.current.as_ref().is_some_and(is_late) {
+            let seconds = self.patience.as_secs_f64();
+            return format!(
+                "profile {name}: the template was not ready within {seconds} s; raise start_s, or \
+                 look at what its packages {imports:?} do when they are imported"
+            );
+        }
+        format!(
+            "profile {name}: the template left before it was ready ({why}); check its interpreter, \
+             sandbox.python={python:?}, and its packages {imports:?}"
+        )
+    }
+
     /// All templates of the slot.
     pub(super) fn all(&self) -> impl Iterator<Item = &Template> {
         self.current.iter().chain(&self.next).chain(&self.leaving)

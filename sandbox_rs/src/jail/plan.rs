@@ -237,14 +237,15 @@ fn try_scratch(files: &FilesPlan, has_root: bool) -> Result<()> {
     Err(Error::other("the kernel dropped a flag of the mount"))
 }
 
+/// Descriptors that a worker may have, with or without files.
+pub fn most_descriptors(files: bool) -> u64 {
+    if files { NUM_FILES_OPEN } else { NUM_FILES }
+}
+
 /// What is the same for every worker of this template. Address space is set by the caller.
 fn limit_resources(plan: &Plan) -> Result<()> {
     let files = plan.files.as_ref();
-    let open = if files.is_some() {
-        NUM_FILES_OPEN
-    } else {
-        NUM_FILES
-    };
+    let open = most_descriptors(files.is_some());
     confine::limit(libc::RLIMIT_CORE, 0)?;
     confine::limit(libc::RLIMIT_FSIZE, files.map_or(0, |f| f.bytes))?;
     confine::limit(libc::RLIMIT_NOFILE, open)?;

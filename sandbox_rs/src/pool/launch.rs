@@ -1,5 +1,7 @@
 //! Starting a broker and hearing what holds.
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,8 @@ use crate::limits::Limits;
 
 /// How often a start looks whether the pool was closed meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a broker may take beside its templates.
+const BROKER_START: Duration = Duration::from_secs(2);
 
 /// A broker that is ready.
 pub(super) struct Launched {
@@ -56,13 +60,7 @@ pub(super) fn launch(limits: &Limits, stop: &AtomicBool) -> Result<Launched> {
     let (control, other) = io::socket_pair(true).stage("socket pair")?;
     let child = broker::command(&limits.python, &limits.module_path, "_broker_main", other)
         .spawn()
-        .map_err(|error| {
-            let python = &limits.python;
-            Fault::broken(
-                "start",
-                format!("the running interpreter {python:?}: {error}"),
-            )
-        })?;
+        .map_err(|error| Fault::broken("start", not_started(&limits.python, &error)))?;
     let stub = Stub(Some(child));
     let report = handshake(&control, limits, stop)?;
     report.judge(&limits.level)?;
@@ -71,6 +69,16 @@ pub(super) fn launch(limits: &Limits, stop: &AtomicBool) -> Result<Launched> {
         stub,
         report,
     })
+}
+
+/// Why the broker's interpreter could not be started; the same error may be that of its streams.
+fn not_started(python: &str, error: &std::io::Error) -> String {
+    match OpenOptions::new().write(true).open("/dev/null") {
+        Err(closed) if closed.kind() == error.kind() && closed.kind() == ErrorKind::NotFound => {
+            format!("/dev/null: {closed}; {python:?} cannot start without it: mount a /dev")
+        }
+        _ => format!("the running interpreter {python:?}: {error}"),
+    }
 }
 
 /// A text of another process as part of a message: one line, never long.
@@ -96,7 +104,8 @@ fn handshake(control: &OwnedFd, limits: &Limits, stop: &AtomicBool) -> Result<Re
     }
     // A broker that left at once is told from what it says, below.
     let _ = io::send_with(control.as_raw_fd(), text.as_bytes(), &[], true);
-    let until = Instant::now() + limits.start();
+    // The broker gives up a template that is not ready, and names it; this is for its own silence.
+    let until = Instant::now() + limits.start() + BROKER_START;
     loop {
         let ready = io::poll_readable(&[control.as_raw_fd()], Some(LOOK)).stage("start")?;
         if ready[0] {
@@ -107,8 +116,8 @@ fn handshake(control: &OwnedFd, limits: &Limits, stop: &AtomicBool) -> Result<Re
         }
         if Instant::now() > until {
             let detail = format!(
-                "the templates were not ready within {} s; raise start_s",
-                limits.start_s
+                "the broker said nothing within {} s; raise start_s",
+                (limits.start() + BROKER_START).as_secs_f64()
             );
             return Err(Fault::broken("start", detail));
         }
