@@ -8,10 +8,12 @@ import pytest
 from spade_async.errors import SandboxError
 from spade_async.sandbox import SyncPool
 from spade_async.sandbox_profiles import Profile
+from tests.support.family import Family
 from tests.support.jail_probe import errno_of, policy, runner, source
 
 pytestmark = pytest.mark.timeout(120)
 
+SIZES = {"size=16384k", "nr_inodes=1024", "size=1024k", "nr_inodes=16"}
 SMALL_FILES = Profile("small", tiers=("files",), files_bytes=1 << 20, files_inodes=16)
 
 
@@ -99,6 +101,39 @@ def test_files_show_nothing_of_the_host(run):
     for path in ("/etc/passwd", "/proc/self/environ", "/dev/null", "/usr", "/root", "/home"):
         assert run("files", errno_of(f"os.stat({path!r}); open({path!r})")) == 2, path
     assert run("files", errno_of("open('/x', 'w')")) in (13, 30)
+
+
+def test_each_worker_has_a_mount_of_its_own_with_size_inodes_and_no_rights(pool):
+    """Seen from outside: what the kernel says of the mounts of the workers that live."""
+    with (
+        pool.session(source("out = 1"), 1, profile="files") as first,
+        pool.session(source("out = 1"), 1, profile="files") as second,
+        pool.session(source("out = 1"), 1, profile="small") as third,
+    ):
+        assert all(session.loaded.ok for session in (first, second, third))
+        workers = Family().workers
+        if not workers:
+            pytest.skip("no PID namespaces here: templates and workers look alike")
+        found = {}
+        for pid in workers:
+            try:
+                lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+            except PermissionError:
+                pytest.skip("an ordinary user cannot look into a worker")
+            # "id parent device root place flags [tags] - type source options"
+            fields = [line.partition(" - ") for line in lines]
+            words = [(left.split(), right.split()) for left, _, right in fields]
+            [mine] = [(left, right) for left, right in words if left[4].endswith("/tmp")]
+            flags, (kind, _, options) = set(mine[0][5].split(",")), mine[1]
+            assert kind == "tmpfs"
+            assert flags >= {"rw", "nosuid", "nodev", "noexec", "nosymfollow"}, flags
+            found[mine[0][2]] = set(options.split(",")) & SIZES
+            # Nothing else can be written.
+            others = [left for left, _ in words if left is not mine[0]]
+            assert all("ro" in left[5].split(",") for left in others), lines
+        assert len(found) == len(workers), "one device each: no file system is shared"
+        assert sorted(map(sorted, found.values()))[0] == ["nr_inodes=1024", "size=16384k"]
+        assert ["nr_inodes=16", "size=1024k"] in map(sorted, found.values())
 
 
 def test_nothing_that_is_written_is_seen_by_others_or_stays(pool, run, tmp_path):

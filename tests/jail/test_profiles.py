@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ from spade_async.errors import SandboxError
 from spade_async.sandbox import SyncPool
 from spade_async.sandbox_profiles import Profile, check_profile, load_profiles
 from spade_async.types import Outcome
+from tests.support.interpreters import other_interpreters
 from tests.support.jail_probe import policy, runner, source
 from tests.support.other_user import ROOT, as_other_user
 
@@ -191,14 +191,11 @@ def test_a_package_that_cannot_be_imported_names_profile_package_and_remedy():
 
 def test_templates_of_several_interpreters_live_in_one_pool():
     records = [Profile("own")]
-    for name in ("python3.11", "python3.12", "python3.13", "python3.14"):
-        path = shutil.which(name)
-        if path is not None:
-            # A name on the PATH may be a shim, also for a version that is not installed.
-            ask = [path, "-c", "import sys; print(sys.executable)"]
-            said = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=False)
-            record = Profile(name.replace(".", "-"), python=said.stdout.strip() or path)
-            records += [record] if check_profile(record).ok else []
+    for name, path in other_interpreters().items():
+        record = Profile(name.replace(".", "-"), python=path)
+        checked = check_profile(record)
+        assert checked.ok, checked
+        records.append(record)
     body = "out = 'python%d-%d' % sys.version_info[:2]"
     with SyncPool(policy(*records)) as pool:
         for record in records[1:]:

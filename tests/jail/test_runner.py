@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from spade_async import _sandbox_rs
+from tests.support.interpreters import other_interpreters
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -109,6 +110,34 @@ answer([type(code).__name__, hasattr(sys, "ran")])
 """
     )
     assert (kind, left) == ("bytes", False)
+
+
+def test_it_plays_an_episode_in_any_interpreter_that_has_no_module_of_ours():
+    body = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if "sandbox" in name or "spade" in name:
+            raise AssertionError(name)
+sys.meta_path.insert(0, Refuse())
+load, reset, step, hint, *_ = prepare([], [], 25)
+mine = [name for name in sys.modules if "sandbox" in name or "spade" in name]
+answer([mine, load({GOOD!r}, "ff"), reset("10"), step("where"), hint()])
+"""
+    said = []
+    for python in (sys.executable, *other_interpreters().values()):
+        done = subprocess.run(
+            [python, "-I", "-S", "-B", "-c", HEAD + body], input=_sandbox_rs.RUNNER_SOURCE,
+            capture_output=True, text=True, timeout=50, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (python, done.stderr[-2000:])
+        said.append(json.loads(done.stdout))
+    assert said[0][0] == []
+    assert said[0][1:3] == [
+        [0, "", None, False, False, ""],
+        [0, f"16 25 {__import__('random').Random(16).random()}", None, False, False, ""],
+    ]
+    assert all(one == said[0] for one in said)
 
 
 def test_a_trial_leaves_no_trace_that_an_environment_could_see():
