@@ -102,7 +102,7 @@ class Pool(PoolBase):
     def session(
         self, source: str, seed: int, *, profile: str | None = None, forkable: bool = False
     ) -> Session:
-        """A fresh worker for one source and seed; entering it acquires and loads.
+        """A fresh worker for one source and seed (an integer >= 0); entering it acquires and loads.
 
         Raises:
             ValueError: the source or the seed cannot be sent, the pool has no such profile, or
@@ -147,7 +147,8 @@ class Pool(PoolBase):
         """Parse and construct a source once; episodes are forked from it.
 
         What the source does before the fork (module level, constructor) all its episodes share,
-        the objects it made included; `random` is seeded anew in each.
+        the objects it made included; `random` is seeded anew in each. Raises as opening a session
+        does; a source that fails is told by `loaded`.
         """
         root = self.session(source, 0, profile=profile, forkable=True)
         await root.__aenter__()
@@ -193,6 +194,10 @@ class Session:
 
     After the worker is dead or the load failed, every call returns that same terminal reply. A task
     that is cancelled during a call ends the worker: what it had done by then cannot be known.
+
+    Entering raises `SandboxBusy` when the queue is full. Entering and every call raise
+    `SandboxError` when no worker could be started, the broker died, the pool was closed, the
+    session is not open or was cancelled, or another call of it is in flight.
     """
 
     loaded: Reply
@@ -259,7 +264,11 @@ class Session:
         return await self._call(RESET, reset_body(self._seed_hex, seed, unseeded))
 
     async def step(self, text: str) -> Reply:
-        """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""
+        """One action. Before reset or after the end: BAD_VALUE with a detail "order: ...".
+
+        Raises:
+            ValueError: more than `action_bytes` in UTF-8, or a lone surrogate.
+        """
         check_text("action", text, self._pool.policy.action_bytes)
         return await self._call(STEP, text)
 
@@ -282,6 +291,7 @@ class Session:
             seed: seeds `random` and `numpy.random` of the copy; None goes on with copied state.
 
         Raises:
+            ValueError: a seed that cannot be one.
             SandboxError: the session was not opened with `forkable=True`, or the jail failed.
             SandboxBusy: no room for another session.
         """
@@ -351,7 +361,7 @@ class SourceTemplate:
     async def session(self, seed: int) -> Session:
         """A seeded fork of the template. It is open: close it, or use ``async with``.
 
-        Tasks that ask at the same time take turns.
+        Tasks that ask at the same time take turns. Raises as `Session.fork`.
         """
         # A task that is cancelled must not leave the template in the middle of a fork.
         fork = asyncio.ensure_future(self._fork(seed))

@@ -81,7 +81,10 @@ def value_of(done: Any) -> Reply:
 
 
 class PoolBase:
-    """Policy, native core and figures of one pool."""
+    """Policy, native core and figures of one pool.
+
+    Its figures raise `SandboxError` unless the pool is open, and in a forked child.
+    """
 
     _blocking: bool
 
@@ -109,7 +112,7 @@ class PoolBase:
     def _profile(self, name: str | None, forkable: bool = False) -> int:
         """Number of a profile of this pool; None takes the first."""
         name = next(iter(self._profiles)) if name is None else name
-        if name not in self._profiles:
+        if not isinstance(name, str) or name not in self._profiles:
             known = ", ".join(self._profiles)
             raise ValueError(
                 f"profile {name!r} is not one of this pool's ({known}): name it in "
@@ -137,7 +140,9 @@ class PoolBase:
             SandboxError: a session is not open.
         """
         calls: list[tuple[int, str]] = []
-        for session, text in steps:
+        for pair in steps:
+            is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
+            session, text = pair if is_pair else (None, "")
             check_text("action", text, self.policy.action_bytes)
             if not isinstance(session, kind) or session._pool is not self:
                 raise ValueError(
@@ -151,13 +156,20 @@ class PoolBase:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """Level and layers that hold on this machine, each found out by doing it."""
+        """Level and layers that hold on this machine, each found out by doing it.
+
+        `level` is the highest that holds and what is missing; `layers` has by name `ok`, `detail`
+        (what was seen) and `remedy`, see docs/levels.md.
+        """
         with faults():
             capabilities: dict[str, Any] = self._started().capabilities()
         return capabilities
 
     def stats(self) -> dict[str, int]:
-        """Counters since the start (by outcome too) and the gauges live, spare, waiting."""
+        """Counters since the start (by outcome too) and the gauges live, spare, waiting.
+
+        Counts of sessions, workers, calls or deaths by name: see docs/sandbox_api.md.
+        """
         with faults():
             return dict(self._started().stats())
 

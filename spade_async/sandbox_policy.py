@@ -17,7 +17,13 @@ _SEED_BITS = 1 << 20
 
 @dataclass(frozen=True)
 class SandboxPolicy:
-    """Limits of one pool. Checked when it is made."""
+    """Limits of one pool. Checked when it is made.
+
+    Names say the unit: `_s` are seconds, `_bytes` bytes, the others counts.
+
+    Raises:
+        ValueError: a value that cannot work: names the field, the value, and what to set.
+    """
 
     level: str = "auto"
     """"auto" runs with the layers this machine gives and says which; "strict" refuses to start
@@ -32,7 +38,10 @@ class SandboxPolicy:
     queue: int = 1024
     """Sessions that may wait for a worker; one more raises `SandboxBusy`."""
     wall_s_per_call: float = 2.0
+    """Wall seconds of one reset, step or hint. Time in which it had no CPU does not count, up to
+    ten times the limit."""
     cpu_s_per_call: float = 1.0
+    """CPU seconds of the same, all threads together."""
     load_wall_s: float = 3.0
     """Wall seconds, and CPU seconds, of executing the source and constructing the environment."""
     start_s: float = 60.0
@@ -41,9 +50,11 @@ class SandboxPolicy:
     memory_bytes: int = 256 << 20
     """Address space of a worker above what the interpreter itself has."""
     reply_bytes: int = 64 << 10
-    """Longest text of a reply."""
+    """Longest text of a reply, in UTF-8."""
     source_bytes: int = 256 << 10
+    """Longest source, in UTF-8."""
     action_bytes: int = 64 << 10
+    """Longest text of a step, in UTF-8."""
     max_turns: int = 25
     """Turn budget handed to constructors that demand `max_turns`; also bounds the CPU of a life."""
     python: str | None = None

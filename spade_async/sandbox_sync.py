@@ -61,7 +61,7 @@ class SyncPool(PoolBase):
     def session(
         self, source: str, seed: int, *, profile: str | None = None, forkable: bool = False
     ) -> SyncSession:
-        """A fresh worker for one source and seed; entering it acquires and loads.
+        """A fresh worker for one source and seed (an integer >= 0); entering it acquires and loads.
 
         Raises:
             ValueError: the source or the seed cannot be sent, the pool has no such profile, or
@@ -75,6 +75,11 @@ class SyncPool(PoolBase):
         """A worker with nothing loaded, in an open session; `ping` is all that it answers well.
 
         For measuring, and for whoever wants to know that a worker can be had now.
+
+        Raises:
+            ValueError: the pool has no such profile.
+            SandboxBusy: the queue is full.
+            SandboxError: no worker could be started, or the pool is not open.
         """
         number = self._profile(profile)
         session = SyncSession(self, "", "0", number, False)
@@ -105,7 +110,8 @@ class SyncPool(PoolBase):
         """Parse and construct a source once; episodes are forked from it.
 
         What the source does before the fork (module level, constructor) all its episodes share,
-        the objects it made included; `random` is seeded anew in each.
+        the objects it made included; `random` is seeded anew in each. Raises as opening a session
+        does; a source that fails is told by `loaded`.
         """
         root = self.session(source, 0, profile=profile, forkable=True)
         return SyncSourceTemplate(root.__enter__())
@@ -115,6 +121,10 @@ class SyncSession:
     """One episode's worker. Use as ``with pool.session(source, seed) as session``.
 
     After the worker is dead or the load failed, every call returns that same terminal reply.
+
+    Entering raises `SandboxBusy` when the queue is full. Entering and every call raise
+    `SandboxError` when no worker could be started, the broker died, the pool was closed, the
+    session is not open or was cancelled, or another call of it is in flight.
     """
 
     loaded: Reply
@@ -180,7 +190,11 @@ class SyncSession:
         return self._call(RESET, reset_body(self._seed_hex, seed, unseeded))
 
     def step(self, text: str) -> Reply:
-        """One action. Before reset or after the end: BAD_VALUE with a detail "order: ..."."""
+        """One action. Before reset or after the end: BAD_VALUE with a detail "order: ...".
+
+        Raises:
+            ValueError: more than `action_bytes` in UTF-8, or a lone surrogate.
+        """
         if type(text) is not str or len(text) > self._action_bytes or not text.isascii():
             check_text("action", text, self._action_bytes)
         return self._call(STEP, text)
@@ -204,6 +218,7 @@ class SyncSession:
             seed: seeds `random` and `numpy.random` of the copy; None goes on with copied state.
 
         Raises:
+            ValueError: a seed that cannot be one.
             SandboxError: the session was not opened with `forkable=True`, or the jail failed.
             SandboxBusy: no room for another session.
         """
@@ -275,7 +290,7 @@ class SyncSourceTemplate:
     def session(self, seed: int) -> SyncSession:
         """An episode: a fork of the template, seeded. It is open; close it or use ``with``.
 
-        Threads that ask at the same time take turns.
+        Threads that ask at the same time take turns. Raises as `SyncSession.fork`.
         """
         with self._turn:
             return self._root.fork(seed)

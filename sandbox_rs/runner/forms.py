@@ -48,7 +48,12 @@ def construct(found, budget):
     except TypeError as error:
         if error.__traceback__.tb_next is not None:
             raise  # raised inside the constructor, not by the call
-        made = found(max_turns=budget)
+        try:
+            made = found(max_turns=budget)
+        except TypeError as again:
+            if again.__traceback__.tb_next is not None:
+                raise
+            raise error from None  # what it lacks is not the budget
     turns = getattr(made, "max_turns", budget)
     if callable(turns) or (type(turns) is int and 0 < turns <= budget):
         return made

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +25,9 @@ from spade_async.engine.vllm.installed import CPU_INSTALL, look
 from spade_async.errors import SpadeError
 from spade_async.sandbox_policy import LEVELS
 from spade_async.weights.folder import check_shared_memory
+
+if TYPE_CHECKING:
+    from spade_async.sandbox_profiles import Profile
 
 _PROBE_TIMEOUT_S = 120.0
 _MIN_DISK_BYTES = 1 << 30
@@ -157,7 +160,10 @@ def jail_findings(capabilities: dict[str, Any]) -> list[Finding]:
 
 
 def profile_findings(path: Path | None) -> list[Finding]:
-    """One finding per pair of interpreter and packages that a profile of the jail names."""
+    """One finding per pair of interpreter and packages that a profile of the jail names.
+
+    A pair that imports is also made a template, and one of its workers plays an episode.
+    """
     from spade_async.sandbox_profiles import builtin_profiles, check_profile, load_profiles
 
     try:
@@ -173,8 +179,28 @@ def profile_findings(path: Path | None) -> list[Finding]:
         found = check_profile(record)
         needed = record.name in own
         name = f"jail profile {record.name}"
-        findings.append(Finding(name, found.ok, needed, found.detail, found.remedy))
+        finding = Finding(name, found.ok, needed, found.detail, found.remedy)
+        findings.append(_served(record, finding) if found.ok else finding)
     return findings
+
+
+def _served(record: Profile, imports: Finding) -> Finding:
+    """The finding on a profile's pair, once a worker of it has been asked for an episode."""
+    from spade_async.sandbox import SandboxPolicy, SyncPool
+
+    source = "class DoctorEnv:\n def reset(self, seed): return 'ok', {}\n"
+    try:
+        policy = SandboxPolicy(profiles=(record,), num_workers=1, spares=1)
+        with SyncPool(policy) as pool, pool.session(source, 0) as session:
+            reply = session.reset()
+    except (SpadeError, ValueError) as error:
+        problem, remedy = str(error), "correct the profile, or what the text names"
+    else:
+        if reply.ok:
+            return replace(imports, detail=f"{imports.detail}; a worker of it has played")
+        problem = f"an episode in it comes to {reply.outcome.value}: {reply.detail}"
+        remedy = "look at what the packages do when they are imported"
+    return replace(imports, ok=False, detail=problem, remedy=remedy)
 
 
 def _torch() -> list[Finding]:

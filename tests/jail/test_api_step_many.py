@@ -99,6 +99,9 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(front):
             pool.step_many([(first, "a"), (second, "\ud800")])
         with pytest.raises(ValueError, match="at most 65536"):
             pool.step_many([(first, "a"), (second, "x" * 65537)])
+        for entry in (second, (second,), (second, "b", "c"), "ab", None, ("x", "b")):
+            with pytest.raises(ValueError, match="entry 1 is no session of this pool; pass pairs"):
+                pool.step_many([(first, "a"), entry])
         second.close()
         with pytest.raises(SandboxError, match="not open"):
             pool.step_many([(first, "a"), (second, "b")])

@@ -118,8 +118,9 @@ def test_an_unknown_profile_is_refused_by_name(which, wide):
     with pytest.raises(ValueError, match=r"profile") as caught:
         SandboxPolicy(profiles=(which,))
     assert str(which).split(":")[0] in str(caught.value)
-    with pytest.raises(ValueError, match=r"is not one of this pool's \(compute\)"):
-        wide.session(GOOD, 0, profile=which)
+    for name in (which, ["compute"], b"compute"):
+        with pytest.raises(ValueError, match=r"is not one of this pool's \(compute\)"):
+            wide.session(GOOD, 0, profile=name)
 
 
 def test_nothing_ready_ahead_of_demand_is_slow_and_works():

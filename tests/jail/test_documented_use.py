@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from spade_async.sandbox import SandboxPolicy, SyncPool
+
 pytestmark = pytest.mark.timeout(120)
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +40,23 @@ def test_the_first_program_of_the_api_plays_an_episode():
     words = output(programs("sandbox_api.md")[0]).split()
     assert words[0] == "True"
     assert words[2] == "+"
+
+
+def test_the_documented_profiles_are_read_and_serve(tmp_path):
+    pages = {"sandbox.md": "chess", "profiles.md": "puzzles"}
+    pytest.importorskip("numpy")
+    for page, name in pages.items():
+        text = (ROOT / "docs" / page).read_text()
+        path = tmp_path / f"{name}.toml"
+        path.write_text(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0])
+        policy = SandboxPolicy(profiles=(f"{path}:{name}",), num_workers=1, spares=1)
+        source = (
+            "import graphlib\nclass AEnv:\n"
+            " def reset(self, seed): return str(np.arange(3).sum()), {}\n"
+        )
+        with SyncPool(policy) as pool, pool.session(source, 1) as session:
+            assert session.loaded.ok, session.loaded
+            assert session.reset().observation == "3"
 
 
 def test_a_template_of_a_source_and_gymnasium_are_used_as_written():

@@ -158,6 +158,29 @@ def test_numpy_is_whole_and_two_templates_with_it_live_side_by_side():
             assert session.step("go").outcome is Outcome.REFUSED_CALL
 
 
+@pytest.mark.skipif(NO_NUMPY, reason="numpy is not installed")
+def test_linear_algebra_in_a_template_does_not_hang_that_of_its_workers(tmp_path, monkeypatch):
+    # Threads of a BLAS do not come along in a fork, nor do the locks that they hold.
+    (tmp_path / "solved_before.py").write_text(
+        "import numpy as np\nX = np.linalg.solve(np.eye(200) * 2, np.ones(200))\n"
+        "Y = np.ones((400, 400)) @ np.ones((400, 400))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    body = """
+    import solved_before
+    matrix = np.eye(200) * 4
+    out = [float(solved_before.X[7]), float(solved_before.Y[3, 3]),
+           float(np.linalg.solve(matrix, np.ones(200))[7]),
+           float((np.ones((400, 400)) @ np.ones((400, 400)))[1, 1])]
+    """
+    record = Profile("algebra", packages=("numpy", "solved_before"))
+    with SyncPool(policy(record)) as pool:
+        for seed in range(3):
+            with pool.session(source(body), seed) as session:
+                assert session.reset().ok, session.loaded
+                assert eval(session.step("go").observation) == [0.5, 400.0, 0.25, 400.0]
+
+
 def test_a_profile_of_the_user_comes_from_a_toml_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(

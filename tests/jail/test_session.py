@@ -100,6 +100,23 @@ def test_a_constructor_that_demands_max_turns_gets_the_budget(pool):
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (" def __init__(self, size): pass\n", "missing 1 required positional argument: 'size'"),
+        (" def __init__(self, max_turns, size): pass\n", "missing 2 required"),
+        (" def __init__(self, max_turns): [] + 1\n", "can only concatenate list"),
+        (" @__import__('abc').abstractmethod\n def reset(self, seed): pass\n", "abstract"),
+    ],
+)  # fmt: skip
+def test_a_class_that_cannot_be_constructed_says_what_it_lacks(pool, body, words):
+    base = "(__import__('abc').ABC)" if "abc" in body else ""
+    with pool.session(f"class AEnv{base}:\n{body}", 0) as session:
+        assert session.loaded.outcome is Outcome.EXCEPTION
+        assert session.loaded.detail.startswith("in constructor: TypeError: ")
+        assert words in session.loaded.detail
+
+
+@pytest.mark.parametrize(
     "seed", [0, 2**31, 10**40, pytest.param((1 << 20_000) + 1, id="20001 bits")]
 )
 def test_seeds_of_any_size_arrive(pool, seed):

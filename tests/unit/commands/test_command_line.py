@@ -95,6 +95,19 @@ def test_each_jail_layer_is_a_finding_with_its_remedy() -> None:
     )  # fmt: skip
 
 
+def test_doctor_finds_a_pair_that_imports_and_cannot_serve(tmp_path, monkeypatch):
+    # Standard input is nothing where it is merely imported, and the broker's socket in a template.
+    (tmp_path / "two_faced.py").write_text("import os\nos.close(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "mine.toml"
+    path.write_text('[mine]\npackages = ["two_faced"]\n')
+    found = {finding.name: finding for finding in profile_findings(path)}
+    bad = found["jail profile mine"]
+    assert (bad.ok, bad.needed) == (False, True)
+    assert "profile mine: the template left before it was ready" in bad.detail
+    assert "two_faced" in bad.detail
+
+
 def test_doctor_tries_the_profiles_of_a_file_and_names_a_bad_one(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('[good]\npackages = ["json"]\n[bad]\npackages = ["no_such_module"]\n')
@@ -104,6 +117,7 @@ def test_doctor_tries_the_profiles_of_a_file_and_names_a_bad_one(tmp_path):
     assert (bad.ok, bad.needed) == (False, True)
     assert "no_such_module" in bad.detail
     assert "pip install" in bad.remedy
+    assert found["jail profile good"].detail.endswith("imports json; a worker of it has played")
     path.write_text("[a]\npackges = []\n")
     (wrong,) = profile_findings(path)
     assert "did you mean 'packages'" in wrong.detail
