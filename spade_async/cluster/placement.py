@@ -62,6 +62,11 @@ def place(config: Config) -> Placement:
     """
     gpus, ranks = config.cluster.gpus, config.learner.ranks
     count, width = config.generator.count, config.engine.vllm.tensor_parallel
+    if config.cluster.turns and gpus > 1:
+        raise ConfigError(
+            f"cluster.turns=true is for a device that learner and generators share, but cluster."
+            f"gpus={gpus} gives each its own: leave cluster.turns out"
+        )
     if not gpus:
         if config.learner.device == "cuda":
             raise ConfigError(

@@ -101,7 +101,8 @@ def _show(made: Plan, console: Console) -> None:
         if device.items and not alike:
             say(f"{device.name}:")
             for item in sorted(device.items, key=lambda i: -i.num_bytes):
-                say(f"  {in_units(item.num_bytes):>9}  {item.name}")
+                turn = f", in the turn of the {item.turn}" if item.turn else ""
+                say(f"  {in_units(item.num_bytes):>9}  {item.name}{turn}")
     say(f"the jail's workers: at most {in_units(made.jail_bytes)} of host memory on top")
     _show_pace(made, say)
     for line in (*made.staleness, *made.remarks):

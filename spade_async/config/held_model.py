@@ -45,6 +45,10 @@ class HeldModel(Section):
     activation_checkpointing: bool = False
     """Keep the inputs of each layer alone and compute the layer again in the backward pass: less
     memory for a third more work."""
+    offload: bool = False
+    """Keep weights, gradients and moments on the host, where the optimizer then works; a pass takes
+    them to the device a layer at a time (FSDP2). Slower; the device is empty between steps. With
+    device "cpu" nothing changes."""
     ranks: int = Field(1, ge=1, le=1024)
     """Processes of the learner, which share the weights among them (FSDP2 under torchrun)."""
     lora: LoraConfig = LoraConfig()
@@ -52,8 +56,8 @@ class HeldModel(Section):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether FSDP2 holds the weights: several ranks, or passes in another precision."""
-        return self.ranks > 1 or self.dtype != "float32"
+        """Whether FSDP2 holds the weights: several ranks, another precision, or the host."""
+        return self.ranks > 1 or self.dtype != "float32" or self.offload
 
     @property
     def first_device(self) -> str:

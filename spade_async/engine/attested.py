@@ -153,6 +153,14 @@ class AttestedEngine:
         """See `Engine.score`."""
         return await self._engine.score(token_ids, temperature)
 
+    async def sleep(self) -> None:
+        """See `Engine.sleep`."""
+        await self._engine.sleep()
+
+    async def wake(self) -> None:
+        """See `Engine.wake`."""
+        await self._engine.wake()
+
     def stats(self) -> dict[str, float]:
         """See `Engine.stats`; also rejected_loads."""
         return self._engine.stats() | {"rejected_loads": float(len(self._rejections))}

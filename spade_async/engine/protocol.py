@@ -104,6 +104,23 @@ class Engine(Protocol):
         (fused, sharded, quantised): then the probe alone speaks for them.
         """
 
+    async def sleep(self) -> None:
+        """Stand still, and free what can be freed of the device until `wake`.
+
+        Returns when it is free. Requests in flight keep their tokens and wait, as do new ones,
+        scores and loads; keys and values are computed again afterwards. Once, then `wake` once.
+
+        Raises:
+            GenerationError: the engine is dead.
+        """
+
+    async def wake(self) -> None:
+        """Go on after `sleep`.
+
+        Raises:
+            GenerationError: the engine is dead.
+        """
+
     def stats(self) -> dict[str, float]:
         """Counters since start and gauges.
 

@@ -122,6 +122,12 @@ class ScriptedEngine:
         """None: there is no model."""
         return {}
 
+    async def sleep(self) -> None:
+        """See `Engine.sleep`; it is on no device, and its time goes on."""
+
+    async def wake(self) -> None:
+        """See `Engine.wake`."""
+
     def stats(self) -> dict[str, float]:
         """Counters as in `Engine.stats`."""
         return {

@@ -231,6 +231,12 @@ class PacedEngine:
         self._check_alive()
         return logprobs(self._weights, token_ids[1:])
 
+    async def sleep(self) -> None:
+        """See `Engine.sleep`; it is on no device, and its time goes on."""
+
+    async def wake(self) -> None:
+        """See `Engine.wake`."""
+
     def stats(self) -> dict[str, float]:
         """See `Engine.stats`. busy_s is the share of slots in use, integrated over time."""
         self._count()

@@ -72,6 +72,7 @@ async def make_engine(config: Config, folder: Path) -> Engine:
             config.model.max_context_tokens,
             lora=lora if lora.pushes_adapter else None,
             returns_experts=config.learner.replay_experts,
+            sleeps=config.cluster.takes_turns,
         )
         return engine
     from spade_async.engine.builtin import BuiltinEngine

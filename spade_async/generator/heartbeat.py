@@ -25,8 +25,8 @@ class Vitals:
 
     def __init__(self) -> None:
         self.state = "starting"
-        """"starting", "idle", "working", "loading_weights", "stopping"; the process sets the
-        phases, `take` tells idle from working."""
+        """"starting", "idle", "working", "asleep", "loading_weights", "stopping"; the process sets
+        the phases, `take` tells idle, working and asleep apart."""
         self.waits_for = "the coordinator's welcome and the model"
         self._progress = 0
         self._oldest_s = 0.0
@@ -35,8 +35,16 @@ class Vitals:
         self._taken_s = time.monotonic()
         self._latencies: deque[float] = deque(maxlen=_NUM_LATENCIES)
 
-    def take(self, context: GeneratorContext, jail: JailFigures) -> None:
-        """Read all figures now."""
+    def take(
+        self, context: GeneratorContext, jail: JailFigures, *, is_asleep: bool = False
+    ) -> None:
+        """Read all figures now.
+
+        Args:
+            context: of the generator.
+            jail: what it did.
+            is_asleep: whether the learner has the device.
+        """
         counters, engine = context.counters, context.player.engine.stats()
         capabilities = jail.capabilities
         self._jail = level_text(capabilities)
@@ -59,11 +67,13 @@ class Vitals:
         if self._latencies:
             metrics["jail_p50_s"] = _quantile(self._latencies, 0.50)
             metrics["jail_p99_s"] = _quantile(self._latencies, 0.99)
-        if self.state in ("idle", "working"):
+        if self.state in ("idle", "working", "asleep"):
             # Held back until newer weights come: it waits for others, and need not move.
             is_working = len(counters.running) > context.gate.num_waiting
             self.state = "working" if is_working else "idle"
             self.waits_for = _waits_for(context, engine)
+            if is_asleep:
+                self.state, self.waits_for = "asleep", "the device, which the learner has"
         self._metrics = metrics
         self._progress = int(
             engine.get("tokens", 0)

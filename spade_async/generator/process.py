@@ -26,6 +26,7 @@ from spade_async.generator.engines import make_engine, make_jail, make_tokens
 from spade_async.generator.jail_figures import level_text, write_record
 from spade_async.generator.lossy_peer import LossyPeer
 from spade_async.generator.serve import Generator
+from spade_async.generator.turns import Turns
 from spade_async.sandbox import Pool
 from spade_async.telemetry import stacks
 from spade_async.transport.link import Peer
@@ -64,7 +65,7 @@ async def _main(run_dir: Path, name: str, endpoint: str, stacks_file: Path) -> i
     async with AsyncExitStack() as stack:
         starting = asyncio.gather(
             Peer.connect(endpoint, hello, config.link, timeout_s=_WELCOME_S),
-            _context(config, folder, RunFolder(run_dir).jail(name), stack),
+            _context(config, folder, run_dir, name, stack),
         )
         stopped = asyncio.create_task(leave.wait())
         either: list[asyncio.Future[Any]] = [starting, stopped]
@@ -76,32 +77,38 @@ async def _main(run_dir: Path, name: str, endpoint: str, stacks_file: Path) -> i
             await stack.aclose()
             # A thread may still import torch or read the model; nobody needs what it makes.
             os._exit(0)
-        peer, (context, pool) = starting.result()
+        peer, (context, pool, turns) = starting.result()
         stack.push_async_callback(peer.close)
         link: Any = peer
         if config.scripted.swallow_share > 0:
             link = LossyPeer(peer, config.scripted.swallow_share, config.run.seed)
-        generator = Generator(name, context, pool, link, leave)
+        generator = Generator(name, context, pool, link, leave, turns)
         return await generator.serve()
 
 
 async def _context(
-    config: Config, folder: Path, record: Path, stack: AsyncExitStack
-) -> tuple[GeneratorContext, Pool | ScriptedJail]:
-    """Start jail, codec and engine; the stack closes them. What confines goes to `record`."""
+    config: Config, folder: Path, run_dir: Path, name: str, stack: AsyncExitStack
+) -> tuple[GeneratorContext, Pool | ScriptedJail, Turns | None]:
+    """Start jail, codec and engine; the stack closes them. What confines is noted in the folder."""
     pool = make_jail(config)
     await stack.enter_async_context(pool)
     log.info("jail: %s", level_text(pool.capabilities))
-    write_record(record, pool.policy, pool.capabilities)
+    write_record(RunFolder(run_dir).jail(name), pool.policy, pool.capabilities)
     domain = with_compat(load_domain(config.domain.hook), config.run.compat)
     codecs = await asyncio.to_thread(make_tokens, config, folder)
+    turns = None
+    if config.cluster.takes_turns:
+        turns = await Turns.begin(run_dir)
+        stack.push_async_callback(turns.end)
     engine = await make_engine(config, folder)
     stack.push_async_callback(engine.close)
+    if turns is not None:
+        turns.watch(engine)
     is_reference = config.run.compat == "reference"
     player = Player(engine, codecs.agent, pool, domain, is_reference=is_reference)
     blacklist = Blacklist() if is_reference else None
     context = GeneratorContext(config, player, codecs.designer, codecs.brief, blacklist=blacklist)
-    return context, pool
+    return context, pool, turns
 
 
 def model_folder(config: Config, folder: RunFolder) -> Path:

@@ -7,6 +7,7 @@ of its own, heartbeats come from a third thread. Nothing here decides what is pl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine
@@ -24,6 +25,7 @@ from spade_async.generator.heartbeat import Vitals
 from spade_async.generator.jail_figures import JailFigures
 from spade_async.generator.outbox import Outbox
 from spade_async.generator.play_task import run_play
+from spade_async.generator.turns import Turns
 from spade_async.transport.heartbeat import HeartbeatThread
 from spade_async.transport.link import Peer
 from spade_async.transport.messages import (
@@ -60,6 +62,7 @@ class Generator:
         jail: JailFigures,
         peer: Peer,
         leave: asyncio.Event,
+        turns: Turns | None = None,
     ) -> None:
         self._name = name
         engine = context.player.engine
@@ -74,6 +77,7 @@ class Generator:
         self._jail = jail
         self._peer = peer
         self._leave = leave
+        self._turns = turns
         self._finished = asyncio.Event()
         self._finishing = False
         self._vitals = Vitals()
@@ -124,9 +128,10 @@ class Generator:
         waits: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(event.wait()) for event in (self._leave, self._finished)
         ]
+        faults = [self._failed] if self._turns is None else [self._failed, self._turns.failed]
         try:
             done, _ = await asyncio.wait(
-                [*parts, *waits, self._failed], return_when=asyncio.FIRST_COMPLETED
+                [*parts, *waits, *faults], return_when=asyncio.FIRST_COMPLETED
             )
             for future in done:
                 future.result()
@@ -241,8 +246,15 @@ class Generator:
             if fault is not None:
                 self._fail(fault)
 
-        self._checking = asyncio.create_task(health.check(self._context.player))
+        self._checking = asyncio.create_task(self._check_health())
         self._checking.add_done_callback(ended)
+
+    async def _check_health(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            if self._turns is not None:
+                # An engine that sleeps would look dead.
+                await stack.enter_async_context(self._turns.staying_awake)
+            await health.check(self._context.player)
 
     async def _load_weights(self) -> None:
         gate, vitals = self._context.gate, self._vitals
@@ -322,5 +334,6 @@ class Generator:
 
     async def _observe(self) -> None:
         while True:
-            self._vitals.take(self._context, self._jail)
+            is_asleep = self._turns is not None and self._turns.is_asleep
+            self._vitals.take(self._context, self._jail, is_asleep=is_asleep)
             await asyncio.sleep(1.0)

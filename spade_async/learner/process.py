@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from spade_async.cluster.turns import DeviceTurn
 from spade_async.config.load import load_resolved
 from spade_async.config.schema import Config
 from spade_async.disk.room import Room, WaitCancelled
@@ -143,6 +144,13 @@ def make_learner(config: Config, run_dir: Path, point: ResumePoint) -> TrainsBat
     return Learner(config, run_dir, point, store)
 
 
+def free_device() -> None:
+    """Give back what torch keeps of the device for its next use."""
+    import torch
+
+    torch.cuda.empty_cache()
+
+
 def set_up_torch(threads: int) -> None:
     """Threads as configured, and no progress bars."""
     import torch
@@ -168,6 +176,8 @@ class LearnerProcess:
         # None wakes the loop up to look at `_is_leaving` and at the receiving task.
         self._batches: asyncio.Queue[Received | None] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="learn")
+        self._turn = DeviceTurn(run_dir) if config.cluster.takes_turns else None
+        """Of a device that generators use when the learner does not."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -194,7 +204,8 @@ class LearnerProcess:
             learner = await self._in_thread(self._load)
             self.is_loaded = True
             if not self._is_leaving:
-                await self._peer.send(await self._in_thread(learner.start))
+                start = partial(self._on_device, lambda _: learner.start())
+                await self._peer.send(await self._in_thread(start))
                 log.info("version %s is published; training can begin", learner.version)
             while not self._is_leaving:
                 await self._next(learner, receiving)
@@ -226,7 +237,11 @@ class LearnerProcess:
             return
         assert isinstance(batch, TrainingBatch)
         wait_s = self.progress.enter("working", f"step {batch.branch}.{batch.step}")
-        report = await self._in_thread(partial(learner.train, batch, wait_s, self._tick))
+
+        def train(turn_s: float) -> StepReport:
+            return learner.train(batch, wait_s + turn_s, self._tick)
+
+        report = await self._in_thread(partial(self._on_device, train))
         await self._peer.send(report)
         received.ack()
         self.progress.num_steps += 1
@@ -252,6 +267,21 @@ class LearnerProcess:
     def _tick(self) -> bool:
         self.progress.tick()
         return self._cancel.is_set()
+
+    def _on_device(self, work: Callable[[float], T]) -> T:
+        """Do work in our turn on the device; it is told how long we waited for that, in seconds."""
+        if self._turn is None:
+            return work(0.0)
+        with self._turn.as_learner(self._tick_or_leave) as turn_s:
+            try:
+                return work(turn_s)
+            finally:
+                if self._config.learner.device == "cuda":
+                    free_device()
+
+    def _tick_or_leave(self) -> None:
+        if self._tick():
+            raise UpdateCancelled
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -11,7 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
@@ -26,17 +31,22 @@ def shard(scorer: nn.Module, model: PreTrainedModel, config: HeldModel) -> None:
     Args:
         scorer: the module that is called; it contains the model.
         model: the same weights on every rank.
-        config: dtype, device.
+        config: dtype, device, offload.
     """
     world = join(config.device).world
     mesh = init_device_mesh(config.device, (world,))
     policy = MixedPrecisionPolicy()
     if config.dtype == "bfloat16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    # With device "cpu" all of it is on the host already.
+    leaves_device = config.offload and config.device == "cuda"
+    offload = CPUOffloadPolicy() if leaves_device else OffloadPolicy()
     for layer in repeated_layers(model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
+        fully_shard(layer, mesh=mesh, mp_policy=policy, offload_policy=offload)
     # Embedding and head stay gathered from the forward to the backward pass: both ends use them.
-    fully_shard(scorer, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(
+        scorer, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=False
+    )
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -178,6 +178,8 @@ class LearnerState:
     @property
     def device(self) -> torch.device:
         """Where micro-batches have to be."""
+        if self.config.offload and self.config.device == "cuda":
+            return torch.device("cuda", torch.cuda.current_device())
         return next(self.model.parameters()).device
 
     @property

@@ -7,7 +7,8 @@ Items are those of the code as it is: the copy that a refused update is undone f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 from spade_async.cluster.placement import Placement
 from spade_async.config.schema import Config
@@ -34,6 +35,8 @@ class Item:
     num_bytes: int
     knob: str
     """The key that makes it smaller."""
+    turn: str = ""
+    """Whose turn it is while it lies there, "generators" or "learner"; "": always."""
 
 
 @dataclass(slots=True)
@@ -48,13 +51,21 @@ class Device:
 
     @property
     def total(self) -> int:
-        """Bytes taken."""
-        return sum(item.num_bytes for item in self.items)
+        """Bytes taken at once: of parts that take turns, by the larger one."""
+        return sum(item.num_bytes for item in self._at_peak)
 
     @property
     def largest(self) -> Item:
-        """The item that takes most."""
-        return max(self.items, key=lambda item: item.num_bytes)
+        """The item that takes most of it."""
+        return max(self._at_peak, key=lambda item: item.num_bytes)
+
+    @property
+    def _at_peak(self) -> list[Item]:
+        turns: Counter[str] = Counter()
+        for item in self.items:
+            turns[item.turn] += item.num_bytes if item.turn else 0
+        peak = max(turns, key=lambda turn: turns[turn], default="")
+        return [item for item in self.items if item.turn in ("", peak)]
 
     @property
     def fits(self) -> bool:
@@ -85,6 +96,7 @@ def devices(
     holding = Holding.of(config, shape)
     host = Device("host memory", host_bytes)
     found = [Device(f"GPU {n}", config.cluster.gpu_memory) for n in range(placement.gpus)]
+    takes_turns = config.cluster.takes_turns and placement.is_shared
     for index, own in enumerate(placement.generators):
         name = f"gen-{index}"
         for device in [found[n] for n in own] or [host]:
@@ -93,11 +105,17 @@ def devices(
         if own:
             host.processes.append(name)
             host.items.append(_process(name, 2 * len(own)))
+        if own and takes_turns:
+            size = holding.engine_weight_bytes
+            host.items.append(Item(f"{name} weights while it sleeps", size, "take a smaller model"))
     for rank in range(config.learner.ranks):
         name = "learner" if config.learner.ranks == 1 else f"learner rank {rank}"
         device = found[placement.learner[rank]] if placement.learner else host
         device.processes.append(name)
-        device.items += _learner(config, holding, name, is_gpu=bool(placement.learner))
+        held, used = _learner(config, holding, name, is_gpu=bool(placement.learner))
+        (host if config.learner.offload else device).items.extend(held)
+        device.items += [replace(item, turn="learner" if takes_turns else "") for item in used]
+        device.items.append(_rest(name, is_gpu=bool(placement.learner)))
         if placement.learner:
             host.processes.append(name)
             host.items.append(_process(name, 1))
@@ -141,9 +159,10 @@ def _generator(config: Config, holding: Holding, name: str, gpu: Device | None) 
         if kv is None:
             left = int(settings.gpu_memory_utilization * gpu.capacity) - weights.num_bytes
             kv, knob = max(0, left - ENGINE_BYTES), "lower engine.vllm.gpu_memory_utilization"
+        turn = "generators" if config.cluster.takes_turns and config.cluster.gpus == 1 else ""
         items = [
-            weights,
-            Item(f"{name} KV", kv, knob),
+            replace(weights, turn=turn),
+            Item(f"{name} KV", kv, knob, turn),
             Item(f"{name} vLLM's buffers", ENGINE_BYTES, "set engine.vllm.eager=true"),
             Item(f"{name} CUDA context", CONTEXT_BYTES, FIXED),
         ]
@@ -166,31 +185,41 @@ def _generator(config: Config, holding: Holding, name: str, gpu: Device | None) 
     ]
 
 
-def _learner(config: Config, holding: Holding, name: str, *, is_gpu: bool) -> list[Item]:
+def _learner(
+    config: Config, holding: Holding, name: str, *, is_gpu: bool
+) -> tuple[list[Item], list[Item]]:
+    """What it keeps between steps, and what a step takes."""
     learner = config.learner
     ranks, trained = learner.ranks, holding.trained_weights
     more = "raise learner.ranks" if is_gpu else "take a smaller model"
     if not learner.lora.rank:
         more += ", or train an adapter (learner.lora.rank)"
+    if is_gpu and not learner.offload:
+        more += ", or set learner.offload=true"
     if learner.activation_checkpointing:
         fewer = "lower learner.micro_batch_tokens"
     else:
         fewer = "set learner.activation_checkpointing=true or lower learner.micro_batch_tokens"
-    items = [
+    held = [
         Item(f"{name} weights (fp32)", FP32 * holding.held_weights // ranks, more),
         Item(f"{name} gradients", FP32 * trained // ranks, more),
         Item(f"{name} optimizer", 2 * FP32 * trained // ranks, more),
+    ]
+    used = [
         Item(f"{name} activations", holding.activation_bytes, fewer),
         Item(f"{name} logits", holding.logit_bytes, FIXED),
     ]
     if holding.gathered_bytes:
         gathered = Item(f"{name} gathered weights", holding.gathered_bytes, "take a smaller model")
-        items.append(gathered)
+        used.append(gathered)
     if learner.kl_to_start > 0 and not learner.lora.rank:
         size = FP32 * holding.held_weights // ranks
-        items.append(Item(f"{name} start model", size, "set learner.kl_to_start=0"))
-    last = Item(f"{name} CUDA context", CONTEXT_BYTES, FIXED) if is_gpu else _process(name, 1)
-    return [*items, last]
+        held.append(Item(f"{name} start model", size, "set learner.kl_to_start=0"))
+    return held, used
+
+
+def _rest(name: str, *, is_gpu: bool) -> Item:
+    return Item(f"{name} CUDA context", CONTEXT_BYTES, FIXED) if is_gpu else _process(name, 1)
 
 
 def _process(name: str, count: int) -> Item:

@@ -184,3 +184,9 @@ def test_no_file_is_longer_than_a_reader_can_hold(folder: str) -> None:
 def test_process_without_a_model_never_loads_torch(module: str) -> None:
     code = f"import {module}, sys; assert not {{'torch', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """They are imported by their names alone: the second one would not be collected."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 from spade_async.config.schema import EngineConfig
 from spade_async.engine.builtin.decoder import Decoder
 from spade_async.engine.builtin.model import Model, open_model
+from spade_async.engine.builtin.nap import Nap
 from spade_async.engine.builtin.request import Request
 from spade_async.engine.leases import Leases
 from spade_async.engine.protocol import Generation, GenerationCancelled, LoadReport, Sampling
+from spade_async.engine.request_checks import check_ids, check_request
 from spade_async.errors import GenerationError, SpadeError, WeightsError, boundary
 from spade_async.types import PolicyVersion
 from spade_async.weights.digest import tensor_digests
@@ -87,6 +89,8 @@ class BuiltinEngine:
         """None wakes the thread: to look at `_closed` and at cancelled requests."""
         self._open: dict[_Job, asyncio.Future[Any]] = {}
         self._loading = asyncio.Lock()
+        """Held while weights come in, and while it sleeps."""
+        self._nap: tuple[Nap, asyncio.Future[Any]] | None = None
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self.failed: BaseException | None = None
@@ -161,20 +165,12 @@ class BuiltinEngine:
     async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
         """See `Engine.generate`."""
         self._check_alive()
-        wanted = len(prompt_ids) + sampling.max_new_tokens
-        if sampling.max_new_tokens < 1 or sampling.temperature < 0:
-            raise GenerationError(
-                f"max_new_tokens={sampling.max_new_tokens} must be at least 1 and temperature="
-                f"{sampling.temperature} at least 0"
-            )
-        if wanted > self._max_context_tokens:
-            raise GenerationError(
-                f"a prompt of {len(prompt_ids)} tokens and max_new_tokens="
-                f"{sampling.max_new_tokens} do not fit model.max_context_tokens="
-                f"{self._max_context_tokens}: shorten the prompt, lower max_new_tokens or "
-                "raise the context"
-            )
-        self._check_ids(prompt_ids)
+        check_request(
+            prompt_ids,
+            sampling,
+            max_context_tokens=self._max_context_tokens,
+            vocabulary_size=self._model.vocabulary_size,
+        )
         version = sampling.version
         if version is not None and all(d.version != version for d in self._decoders):
             raise GenerationError(f"weights {PolicyVersion.unpack(version)} are not held here")
@@ -226,7 +222,7 @@ class BuiltinEngine:
     async def score(self, token_ids: list[int], temperature: float) -> NDArray[np.float32]:
         """See `Engine.score`; temperature 0 means 1, as in `Sampling`."""
         self._check_alive()
-        self._check_ids(token_ids)
+        check_ids(token_ids, self._model.vocabulary_size)
         if len(token_ids) > self._max_context_tokens:
             raise GenerationError(
                 f"{len(token_ids)} tokens are more than model.max_context_tokens="
@@ -251,6 +247,23 @@ class BuiltinEngine:
             self._check_alive()
             return await asyncio.to_thread(tensor_digests, self._model.parameters.by_name())
 
+    async def sleep(self) -> None:
+        """See `Engine.sleep`; its weights are in the host's memory and stay there."""
+        await self._loading.acquire()
+        nap = Nap()
+        self._nap = nap, asyncio.ensure_future(self._submit(_Call(nap)))
+        self._check_alive()
+        await asyncio.wait([nap.begun, self._nap[1]], return_when=asyncio.FIRST_COMPLETED)
+
+    async def wake(self) -> None:
+        """See `Engine.wake`."""
+        assert self._nap is not None, "it does not sleep"
+        nap, ended = self._nap
+        self._nap = None
+        self._loading.release()
+        nap.end()
+        await ended
+
     def stats(self) -> dict[str, float]:
         """See `Engine.stats`; also swaps, recomputed_tokens and the memory of the KV cache."""
         decoders = self._decoders
@@ -271,6 +284,8 @@ class BuiltinEngine:
     async def close(self) -> None:
         """See `Engine.close`. Harmless when repeated."""
         self._closed = True
+        if self._nap is not None:
+            self._nap[0].end()
         self._jobs.put(None)
         if self.leases is not None:
             await self.leases.changed()
@@ -284,15 +299,6 @@ class BuiltinEngine:
             ) from self.failed
         if self._closed:
             raise GenerationError("the engine is closed")
-
-    def _check_ids(self, ids: list[int]) -> None:
-        if not ids:
-            raise GenerationError("a sequence of no tokens cannot be continued or scored")
-        if min(ids) < 0 or max(ids) >= self._model.vocabulary_size:
-            raise GenerationError(
-                f"token ids {min(ids)}..{max(ids)} are outside the model's vocabulary of "
-                f"{self._model.vocabulary_size}: tokenizer and model do not belong together"
-            )
 
     def _read_weights(self, location: str, digest: str) -> dict[str, torch.Tensor]:
         tensors = load_weights(location, digest)

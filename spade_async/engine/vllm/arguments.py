@@ -61,6 +61,7 @@ def engine_arguments(
     is_cpu: bool,
     lora: LoraConfig | None = None,
     returns_experts: bool = True,
+    sleeps: bool = False,
 ) -> dict[str, Any]:
     """Keyword arguments of vLLM's `AsyncEngineArgs`.
 
@@ -71,6 +72,7 @@ def engine_arguments(
         is_cpu: whether vLLM is the build for CPUs.
         lora: the adapter, when adapters alone go in; None: all weights.
         returns_experts: ask a mixture which experts it chose, where vLLM can say.
+        sleeps: take a GPU's memory so that it can be given up for a while.
 
     Raises:
         ConfigError: the model does not fit the context, or this device.
@@ -121,6 +123,8 @@ def engine_arguments(
     elif returns_experts and _is_mixture(model) and arguments["enable_prefix_caching"]:
         # Its model runner for CPUs cannot say, nor can the other one without cached prefixes.
         arguments["enable_return_routed_experts"] = True
+    if sleeps and not is_cpu:
+        arguments["enable_sleep_mode"] = True
     if vllm.kv_cache_bytes is not None:
         arguments["kv_cache_memory_bytes"] = vllm.kv_cache_bytes
     elif is_cpu:

@@ -219,6 +219,23 @@ class Core:
         finally:
             copies.clear()
 
+    async def sleep(self) -> None:
+        """Stand still: weights to the host, keys and values dropped; requests are kept.
+
+        Raises:
+            CoreDied: meanwhile.
+        """
+        await self._ask(self._llm.sleep(level=1, mode="keep"))
+
+    async def wake(self) -> None:
+        """Go on after `sleep`; harmless when it does not sleep.
+
+        Raises:
+            CoreDied: meanwhile.
+        """
+        if await self._ask(self._llm.is_sleeping()):
+            await self._ask(self._llm.wake_up())
+
     async def stop(self) -> None:
         """End the processes at once; they hold nothing that must survive. Harmless when repeated.
 

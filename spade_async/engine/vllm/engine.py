@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,12 @@ from spade_async.config.held_model import LoraConfig
 from spade_async.config.schema import EngineConfig
 from spade_async.engine.offline import stay_offline
 from spade_async.engine.protocol import Generation, GenerationCancelled, LoadReport, Sampling
+from spade_async.engine.request_checks import check_ids, check_request
 from spade_async.engine.vllm.arguments import engine_arguments, environment, text_config
 from spade_async.engine.vllm.core import AdapterRefused, Core, CoreDied, UpdateFailed
 from spade_async.engine.vllm.installed import check_vllm
 from spade_async.engine.vllm.places import Places
-from spade_async.engine.vllm.sampling import check_temperature
+from spade_async.engine.vllm.sampling import check_sampling
 from spade_async.engine.vllm.scores import prompt_scores
 from spade_async.engine.vllm.staged import StagedWeights, stage
 from spade_async.engine.vllm.staged_adapter import stage_adapter
@@ -55,17 +56,14 @@ class VllmEngine:
         start: PolicyVersion,
         *,
         is_cpu: bool,
-        lora: LoraConfig | None = None,
-        returns_experts: bool = True,
+        lora: LoraConfig | None,
+        arguments: dict[str, Any],
     ) -> None:
         self._config = config
         self._lora = lora
         self._max_context_tokens = max_context_tokens
         self._start = start
-        self._arguments = engine_arguments(
-            folder, config, max_context_tokens, is_cpu=is_cpu, lora=lora,
-            returns_experts=returns_experts,
-        )  # fmt: skip
+        self._arguments = arguments
         self._environment = environment(config, is_cpu=is_cpu)
         self._vocabulary_size = int(text_config(folder)["vocab_size"])
         self._shapes = folder_shapes(folder)
@@ -79,6 +77,9 @@ class VllmEngine:
         self._num_held = 0
         """Requests that wait for their version."""
         self._loading = asyncio.Lock()
+        """Held while weights come in, and while it sleeps."""
+        self._awake = asyncio.Event()
+        self._awake.set()
         self._changed = asyncio.Condition()
         self._restarting: asyncio.Task[None] | None = None
         self._closed = False
@@ -100,6 +101,7 @@ class VllmEngine:
         version: PolicyVersion = START,
         lora: LoraConfig | None = None,
         returns_experts: bool = True,
+        sleeps: bool = False,
     ) -> VllmEngine:
         """Start vLLM on a Hugging Face model folder.
 
@@ -110,16 +112,22 @@ class VllmEngine:
             version: version of the weights in the folder.
             lora: the adapter, when `load_weights` is given adapters alone; None: all weights.
             returns_experts: of a mixture on a GPU, with each generation (`Generation.experts`).
+            sleeps: whether `sleep` will be asked for; a GPU's memory is then taken so that it can.
 
         Raises:
             ConfigError: vLLM cannot run here, or not this model; says what to do.
             GenerationError: it does not start.
         """
-        install = check_vllm()
+        is_cpu = check_vllm().is_cpu_build
         stay_offline()
+        folder = Path(model_folder)
+        arguments = engine_arguments(
+            folder, config, max_context_tokens, is_cpu=is_cpu, lora=lora,
+            returns_experts=returns_experts, sleeps=sleeps,
+        )  # fmt: skip
         engine = cls(
-            Path(model_folder), config, max_context_tokens, version,
-            is_cpu=install.is_cpu_build, lora=lora, returns_experts=returns_experts,
+            folder, config, max_context_tokens, version,
+            is_cpu=is_cpu, lora=lora, arguments=arguments,
         )  # fmt: skip
         engine._core = await engine._new_core()
         return engine
@@ -137,7 +145,11 @@ class VllmEngine:
     async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Generation:
         """See `Engine.generate`."""
         self._check_alive()
-        self._check_request(prompt_ids, sampling)
+        check_request(
+            prompt_ids, sampling, max_context_tokens=self._max_context_tokens,
+            vocabulary_size=self._vocabulary_size,
+        )  # fmt: skip
+        check_sampling(sampling)
         self._counts["requests"] += 1
         stream = Stream(list(prompt_ids), sampling)
         try:
@@ -182,7 +194,7 @@ class VllmEngine:
     async def score(self, token_ids: list[int], temperature: float) -> NDArray[np.float32]:
         """See `Engine.score`; temperature 0 means 1. Another one costs the whole vocabulary."""
         self._check_alive()
-        self._check_ids(token_ids)
+        check_ids(token_ids, self._vocabulary_size)
         if len(token_ids) >= int(self._arguments["max_model_len"]):
             raise GenerationError(
                 f"{len(token_ids)} tokens are more than can be scored with "
@@ -206,22 +218,37 @@ class VllmEngine:
 
     def stats(self) -> dict[str, float]:
         """See `Engine.stats`; also engine_deaths, failed_updates and what was resubmitted."""
-        busy_s, idle_s = self._places.busy_idle_s()
-        live = [*self._places.running, *self._places.waiting]
         counts = {name: float(count) for name, count in self._counts.items()}
-        counts["tokens"] += sum(stream.num_tokens for stream in live)
+        counts |= self._places.stats() | {"version": float(self.version.packed)}
+        counts["waiting"] += self._num_held
+        counts["tokens"] += sum(stream.num_tokens for stream in self._places.live)
         if self._core is not None:
             counts["failed_updates"] += self._core.failed_updates
-        return counts | {
-            "busy_s": busy_s,
-            "idle_s": idle_s,
-            "active": float(len(self._places.running)),
-            "waiting": float(len(self._places.waiting) + self._num_held),
-            "version": float(self.version.packed),
-        }
+        return counts
+
+    async def sleep(self) -> None:
+        """See `Engine.sleep`: vLLM's level 1, weights to the host, keys and values dropped."""
+        await self._loading.acquire()
+        core = await self._living()
+        self._awake.clear()
+        try:
+            await core.sleep()
+        except CoreDied:
+            self._note_death(core)
+
+    async def wake(self) -> None:
+        """See `Engine.wake`; one that died asleep is started again now."""
+        self._awake.set()
+        self._loading.release()
+        core = await self._living()
+        try:
+            await core.wake()
+        except CoreDied:
+            self._note_death(core)
 
     async def close(self) -> None:
         """See `Engine.close`. Harmless when repeated."""
+        self._awake.set()
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -258,33 +285,6 @@ class VllmEngine:
         finally:
             self._num_held -= 1
 
-    def _check_request(self, prompt_ids: list[int], sampling: Sampling) -> None:
-        if sampling.max_new_tokens < 1:
-            raise GenerationError(f"max_new_tokens={sampling.max_new_tokens} must be at least 1")
-        check_temperature(sampling.temperature)
-        if len(prompt_ids) + sampling.max_new_tokens > self._max_context_tokens:
-            raise GenerationError(
-                f"a prompt of {len(prompt_ids)} tokens and max_new_tokens="
-                f"{sampling.max_new_tokens} do not fit model.max_context_tokens="
-                f"{self._max_context_tokens}: shorten the prompt, lower max_new_tokens or "
-                "raise the context"
-            )
-        self._check_ids(prompt_ids)
-        if sampling.version is not None:
-            raise GenerationError(
-                f"weights {PolicyVersion.unpack(sampling.version)} were asked for by name: vLLM "
-                'holds one weight set; set async.in_flight="swap"'
-            )
-
-    def _check_ids(self, ids: list[int]) -> None:
-        if not ids:
-            raise GenerationError("a sequence of no tokens cannot be continued or scored")
-        if min(ids) < 0 or max(ids) >= self._vocabulary_size:
-            raise GenerationError(
-                f"token ids {min(ids)}..{max(ids)} are outside the model's vocabulary of "
-                f"{self._vocabulary_size}: tokenizer and model do not belong together"
-            )
-
     # -- weights -------------------------------------------------------------------------------
 
     def _stage(self, version: PolicyVersion, location: str, digest: str) -> StagedWeights:
@@ -319,15 +319,16 @@ class VllmEngine:
                 ) from cause
             else:
                 if self._recompute:
-                    live = [*self._places.running, *self._places.waiting]
                     self._counts["recomputed_tokens"] += sum(
-                        len(s.prompt) + s.num_tokens for s in live if s.num_tokens
+                        len(s.prompt) + s.num_tokens for s in self._places.live if s.num_tokens
                     )
                 return pause_s
 
     # -- lives ---------------------------------------------------------------------------------
 
     async def _new_core(self) -> Core:
+        await self._awake.wait()
+        self._check_open()
         return await Core.start(self._arguments, self._environment, self._start, self._note_death)
 
     def _note_death(self, core: Core) -> None:

@@ -40,11 +40,21 @@ class Places:
             self._busy_s += time.monotonic() - self._busy_since_s
             self._busy_since_s = None
 
-    def busy_idle_s(self) -> tuple[float, float]:
-        """Seconds with and without a running request."""
+    @property
+    def live(self) -> list[Stream]:
+        """Requests that have not ended."""
+        return [*self.running, *self.waiting]
+
+    def stats(self) -> dict[str, float]:
+        """busy_s, idle_s: seconds with and without a running request; active, waiting."""
         now_s = time.monotonic()
         busy_s = self._busy_s + (now_s - self._busy_since_s if self._busy_since_s else 0.0)
-        return busy_s, now_s - self._began_s - busy_s
+        return {
+            "busy_s": busy_s,
+            "idle_s": now_s - self._began_s - busy_s,
+            "active": float(len(self.running)),
+            "waiting": float(len(self.waiting)),
+        }
 
     def _fill(self) -> None:
         while self.waiting and len(self.running) < self._slots:

@@ -9,19 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 from spade_async.config.vllm import LOWEST_TEMPERATURE
+from spade_async.engine.protocol import Sampling
 from spade_async.engine.vllm.stream import Stream
 from spade_async.errors import GenerationError
+from spade_async.types import PolicyVersion
 
 URGENT, ORDINARY = -1, 0
 """Priorities; vLLM's scheduler takes the lower one first."""
 
 
-def check_temperature(temperature: float) -> None:
-    """Refuse what vLLM would change silently.
+def check_sampling(sampling: Sampling) -> None:
+    """Refuse what vLLM would change silently, or does not have.
 
     Raises:
-        GenerationError: below 0, or above 0 and below what vLLM knows.
+        GenerationError: a temperature above 0 and below what vLLM knows; weights by name.
     """
+    temperature = sampling.temperature
+    if sampling.version is not None:
+        raise GenerationError(
+            f"weights {PolicyVersion.unpack(sampling.version)} were asked for by name: vLLM "
+            'holds one weight set; set async.in_flight="swap"'
+        )
     if temperature < 0.0 or 0.0 < temperature < LOWEST_TEMPERATURE:
         raise GenerationError(
             f"temperature={temperature} must be 0 (greedy) or at least {LOWEST_TEMPERATURE}, below "

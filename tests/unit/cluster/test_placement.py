@@ -85,13 +85,26 @@ def test_each_part_sees_its_own_devices_and_the_coordinator_none() -> None:
         (config(1, 2), "cluster.gpus=1, but learner.ranks=2"),
         (config(1, 1, 2), "cluster.gpus=1, but generator.count=2"),
         (config(2, device="cpu"), 'cluster.gpus=2, but learner.device="cpu"'),
+        (
+            Config.model_validate({"cluster": {"gpus": 4, "turns": True}}),
+            "cluster.turns=true is for a device",
+        ),
         (config(0, device="cuda"), 'learner.device="cuda" with cluster.gpus=0'),
         (
             Config.model_validate({"cluster": {"gpus": 2}, "learner": {"device": "cuda"}}),
             'cluster.gpus=2, but engine.kind="builtin"',
         ),
     ],
-    ids=["too many", "too wide", "ranks on one", "engines on one", "cpu", "no gpu", "builtin"],
+    ids=[
+        "too many",
+        "too wide",
+        "ranks on one",
+        "engines on one",
+        "cpu",
+        "turns",
+        "no gpu",
+        "builtin",
+    ],
 )
 def test_what_contradicts_itself_names_both_keys(wrong: Config, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

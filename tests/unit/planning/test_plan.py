@@ -27,6 +27,9 @@ def plan(name: str, *sets: str, rates: Rates | None = None) -> Plan:
     return make_plan(config, rates or Rates())
 
 
+TURNS = ("", "generators", "learner")
+
+
 def items(made: Plan, device: int = -1) -> dict[str, int]:
     return {item.name: item.num_bytes for item in made.devices[device].items}
 
@@ -115,6 +118,29 @@ def test_one_gpu_holds_both_and_says_so() -> None:
     assert made.devices[0].processes == ["gen-0", "learner"]
     assert any("share GPU 0" in line for line in made.remarks)
     assert made.devices[0].fits
+
+
+def test_parts_that_take_turns_need_the_larger_of_both() -> None:
+    sets = ["cluster.gpus=1", "learner.ranks=1", "generator.count=1", "learner.lora.rank=16"]
+    sets += ["engine.vllm.gpu_memory_utilization=0.8"]
+    gpu, host = (plan("qwen3_4b_games", *sets).devices[n] for n in (0, -1))
+    sums = {turn: sum(i.num_bytes for i in gpu.items if i.turn == turn) for turn in TURNS}
+    assert min(sums.values()) > 0
+    assert gpu.total == sums[""] + max(sums["generators"], sums["learner"])
+    assert gpu.largest.turn in ("", max(TURNS[1:], key=lambda turn: sums[turn]))
+    weights = {i.name: i.num_bytes for i in gpu.items}["gen-0 weights"]
+    assert {i.name: i.num_bytes for i in host.items}["gen-0 weights while it sleeps"] == weights
+
+    both = plan("qwen3_4b_games", *sets, "cluster.turns=false").devices[0]
+    assert both.total == sum(i.num_bytes for i in both.items) > gpu.total
+    # The learner's own weights leave the device only when that is asked for.
+    away, kept = (
+        plan("qwen3_4b_games", *sets, f"learner.offload={word}") for word in ("true", "false")
+    )
+    moved = {i.name for i in kept.devices[0].items} - {i.name for i in away.devices[0].items}
+    assert moved == {"learner weights (fp32)", "learner gradients", "learner optimizer"}
+    assert moved <= {i.name for i in away.devices[-1].items}
+    assert away.devices[0].total < kept.devices[0].total
 
 
 def test_an_adapter_alone_is_what_is_published() -> None:
