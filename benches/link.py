@@ -11,10 +11,10 @@ into a block. Sizes are bytes of the block. Repeats of the columns are interleav
 processes, whose allocator keeps freed blocks for all four as it does for the link
 (`transport.memory`): without that raw copies are a third slower at a megabyte. The window of the
 link is the high water mark of raw pyzmq. Raw pyzmq does not look at what came; the link reads all
-of it but the elements of the arrays. In all columns what came is held until the next one is here, as
-whoever uses it does: freed before, its memory would be the next one's, still in the cache. Raw pyzmq uses ``send_multipart`` and ``recv_multipart``, as
-its users do; they take 3 us more than the calls that the link makes. CPU time has everything in it,
-connecting too.
+of it but the elements of the arrays. In all columns what came is held until the next one is here,
+as whoever uses it does: freed before, its memory would be the next one's, still in the cache. Raw
+pyzmq uses ``send_multipart`` and ``recv_multipart``, as its users do; they take 3 us more than the
+calls that the link makes. CPU time has everything in it, connecting too.
 """
 
 from __future__ import annotations

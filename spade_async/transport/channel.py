@@ -22,7 +22,7 @@ from spade_async.transport.window import Arrival, ReceiveWindow, SendWindow
 _MOST_QUEUED = 256
 """Frames that wait for a full pipe before unreliable ones are dropped: the queue must end."""
 _MOST_UNTOLD = 64
-_MOST_UNTOLD_BYTES = 1 << 22
+_MOST_UNTOLD_BYTES = 1 << 23
 """Acknowledgements, or bytes that came, that are told at once; fewer go with the next message, or
 with the next tick: a frame of their own costs both ends as much as a message."""
 _MOST_REPEATED = 32
