@@ -19,6 +19,7 @@ from pathlib import Path
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
 from spade_async.errors import WeightsError
+from spade_async.weights.living import start_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def make_weights_folder(config: Config, run_dir: Path) -> Path:
             raise WeightsError(f"{folder} belongs to another user: remove it, or {_REMEDY}")
         folder.chmod(0o700)
         pid = os.getpid()
-        owner = {"run_dir": str(run_dir.resolve()), "pid": pid, "start": _start(pid)}
+        owner = {"run_dir": str(run_dir.resolve()), "pid": pid, "start": start_of(pid)}
         temporary = folder / f".{_OWNER}.{pid}"
         temporary.write_text(json.dumps(owner))
         temporary.replace(folder / _OWNER)
@@ -120,7 +121,7 @@ def is_left_by(folder: Path, supervisor: int) -> bool:
         # What a removal left that another part wrote into: a next start waits until all are gone.
         return True
     pid, start, _ = owner
-    return pid == supervisor or _start(pid) != start
+    return pid == supervisor or start_of(pid) != start
 
 
 def sweep_stale_folders(root: Path = SHARED_MEMORY) -> list[Path]:
@@ -142,7 +143,7 @@ def sweep_stale_folders(root: Path = SHARED_MEMORY) -> list[Path]:
             continue
         if owner is not None:
             pid, start, run_dir = owner
-            if _start(pid) == start or _locked(RunFolder(run_dir).lock):
+            if start_of(pid) == start or _locked(RunFolder(run_dir).lock):
                 continue
         shutil.rmtree(folder, ignore_errors=True)
         logger.info("removed %s, left behind by a dead run", folder)
@@ -157,16 +158,6 @@ def _owner(folder: Path) -> tuple[int, str | None, Path] | None:
         return int(owner["pid"]), owner["start"], Path(owner["run_dir"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _start(pid: int) -> str | None:
-    """Start time of a process in ticks since boot, which tells a reused pid; None when dead."""
-    try:
-        # The command in field 2 may contain spaces and parentheses: count from the last one.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else fields[19]
 
 
 def _locked(lock: Path) -> bool:

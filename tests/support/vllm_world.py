@@ -105,6 +105,21 @@ def check_generation(
         np.testing.assert_allclose(said.logprobs[mine], expected[mine], atol=TOLERANCE)
 
 
+async def over_two_swaps(world: World, engine: Any) -> list[tuple[list[int], Generation]]:
+    """Seven prompts on four slots with what was said, two pushes under them."""
+    start = engine.version.step
+    asked = [prompt(20 + i, 10 + 20 * i) for i in range(7)]
+    tasks = [
+        asyncio.create_task(engine.generate(ids, sampling(i, tokens=180)))
+        for i, ids in enumerate(asked)
+    ]
+    for step in (start + 1, start + 2):
+        before = engine.stats()["tokens"]
+        await until(lambda before=before: engine.stats()["tokens"] > before + 60)
+        await world.push(engine, step)
+    return list(zip(asked, await asyncio.gather(*tasks), strict=True))
+
+
 async def until(condition: Any, timeout_s: float = 120.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - figures of an engine, which tell nobody

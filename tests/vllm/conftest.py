@@ -6,10 +6,13 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spade_async.engine.vllm.installed import look
+from spade_async.weights.store import FileWeightStore
+from tests.support.vllm_world import CONTEXT, World, config, make_model
 
 _HERE = Path(__file__).parent
 _PROBLEM = look().problem
@@ -24,6 +27,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(900))
         if _PROBLEM is not None and "SPADE_REQUIRE_VLLM" not in os.environ:
             item.add_marker(pytest.mark.skip(reason=f"vLLM cannot run here: {_PROBLEM}"))
+
+
+@pytest.fixture(scope="module")
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The model of a module, by its `MODEL` (arguments of `make_model`), and where it publishes."""
+    root = tmp_path_factory.mktemp("world")
+    folder = make_model(root / "model", **getattr(request.module, "MODEL", {}))
+    return World(folder, FileWeightStore(root / "weights", keep=3))
+
+
+@pytest.fixture(scope="module")
+def engine(request: pytest.FixtureRequest, runner: asyncio.Runner, world: World) -> Iterator[Any]:
+    """The engine of a module, by its `ENGINE` (keys of [engine]) and its `LORA`."""
+    from spade_async.engine.vllm.engine import VllmEngine
+
+    wanted = config(**getattr(request.module, "ENGINE", {}))
+    lora = getattr(request.module, "LORA", None)
+    engine = runner.run(VllmEngine.create(world.folder, wanted, CONTEXT, lora=lora))
+    yield engine
+    runner.run(engine.close())
+    assert engine.pids == []
 
 
 @pytest.fixture(scope="module")

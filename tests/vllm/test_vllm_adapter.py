@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +18,26 @@ from spade_async.errors import WeightsError
 from spade_async.learner.attest import attestation
 from spade_async.types import PolicyVersion
 from spade_async.weights.store import FileWeightStore
-from tests.support.vllm_adapters import LORA, AdapterWorld
+from tests.support import vllm_adapters
+from tests.support.vllm_adapters import AdapterWorld
 from tests.support.vllm_world import (
-    CONTEXT,
     TOLERANCE,
     check_generation,
-    config,
     make_model,
+    over_two_swaps,
     prompt,
     sampling,
     until,
 )
+
+ENGINE = {"vllm": {"update_tries": 2}}
+LORA = vllm_adapters.LORA
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> AdapterWorld:
     root = tmp_path_factory.mktemp("adapter")
     return AdapterWorld(make_model(root / "model"), FileWeightStore(root / "weights", keep=3))
-
-
-@pytest.fixture(scope="module")
-def engine(runner: asyncio.Runner, world: AdapterWorld) -> Iterator[Any]:
-    from spade_async.engine.vllm.engine import VllmEngine
-
-    wanted = config(vllm={"update_tries": 2})
-    engine = runner.run(VllmEngine.create(world.folder, wanted, CONTEXT, lora=LORA))
-    yield engine
-    runner.run(engine.close())
-    assert not _folders(world)
 
 
 def _folders(world: AdapterWorld) -> list[Path]:
@@ -76,22 +67,7 @@ def test_the_merged_model_is_met_before_and_after_each_push(
 def test_requests_in_flight_go_on_under_the_newest_adapter_token_by_token(
     runner: asyncio.Runner, world: AdapterWorld, engine: Any
 ) -> None:
-    """Seven requests on four slots, over two swaps."""
-    start = engine.version.step
-
-    async def work() -> list[tuple[list[int], Generation]]:
-        asked = [prompt(20 + i, 10 + 20 * i) for i in range(7)]
-        tasks = [
-            asyncio.create_task(engine.generate(ids, sampling(i, tokens=180)))
-            for i, ids in enumerate(asked)
-        ]
-        for step in (start + 1, start + 2):
-            before = engine.stats()["tokens"]
-            await until(lambda before=before: engine.stats()["tokens"] > before + 60)
-            await world.push(engine, step)
-        return list(zip(asked, await asyncio.gather(*tasks), strict=True))
-
-    answers = runner.run(work())
+    answers = runner.run(over_two_swaps(world, engine))
     seen = set()
     for ids, said in answers:
         seen.add(tuple(np.unique(said.versions)))
@@ -245,3 +221,11 @@ def test_with_keep_a_request_ends_under_the_adapter_it_began_with(
     runner.run(world.push(engine, start + 3))
     assert [version.step for version in adapters.versions] == [start + 2, start + 3]
     assert set(runner.run(engine._core._llm.list_loras())) == {a.number for a in adapters._held}
+
+
+def test_a_closed_engine_leaves_no_adapter_behind(
+    runner: asyncio.Runner, world: AdapterWorld, engine: Any
+) -> None:
+    assert _folders(world)
+    runner.run(engine.close())
+    assert not _folders(world)

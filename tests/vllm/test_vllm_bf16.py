@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,24 +13,9 @@ from spade_async.engine.attested import TOLERANCES, AttestedEngine, NotAttested
 from spade_async.grpo.correction.tis_token import truncated_weights
 from spade_async.types import PolicyVersion
 from spade_async.weights.attestation import Attestation, probe_sequences
-from spade_async.weights.store import FileWeightStore
-from tests.support.vllm_world import CONTEXT, World, config, make_model, prompt, sampling
+from tests.support.vllm_world import World, prompt, sampling
 
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    root = tmp_path_factory.mktemp("bf16")
-    return World(make_model(root / "model"), FileWeightStore(root / "weights", keep=3))
-
-
-@pytest.fixture(scope="module")
-def engine(runner: asyncio.Runner, world: World) -> Iterator[Any]:
-    from spade_async.engine.vllm.engine import VllmEngine
-
-    asked = config(slots=16, vllm={"dtype": "bfloat16"})
-    engine = runner.run(VllmEngine.create(world.folder, asked, CONTEXT))
-    yield engine
-    runner.run(engine.close())
+ENGINE = {"slots": 16, "vllm": {"dtype": "bfloat16"}}
 
 
 def attestation(world: World, step: int) -> Attestation:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from tests.support.vllm_world import (
     TOLERANCE,
     World,
     check_generation,
-    config,
     make_model,
+    over_two_swaps,
     prompt,
     sampling,
     until,
@@ -36,16 +35,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     biased = {"do_sample": True, "top_p": 0.5, "top_k": 3, "temperature": 0.1, "eos_token_id": 1}
     (folder / "generation_config.json").write_text(json.dumps(biased))
     return World(folder, FileWeightStore(root / "weights", keep=3))
-
-
-@pytest.fixture(scope="module")
-def engine(runner: asyncio.Runner, world: World) -> Iterator[Any]:
-    from spade_async.engine.vllm.engine import VllmEngine
-
-    engine = runner.run(VllmEngine.create(world.folder, config(), CONTEXT))
-    yield engine
-    runner.run(engine.close())
-    assert engine.pids == []
 
 
 def test_parity_before_and_after_a_push(runner: asyncio.Runner, world: World, engine: Any) -> None:
@@ -112,22 +101,7 @@ def test_a_stop_token_ends_the_request_and_is_kept(runner: asyncio.Runner, engin
 def test_spans_are_where_the_logprobs_change(
     runner: asyncio.Runner, world: World, engine: Any
 ) -> None:
-    """Requests in flight over two swaps; some wait for a slot meanwhile."""
-    start = engine.version.step
-
-    async def work() -> list[tuple[list[int], Generation]]:
-        asked = [prompt(20 + i, 10 + 20 * i) for i in range(7)]
-        tasks = [
-            asyncio.create_task(engine.generate(ids, sampling(i, tokens=180)))
-            for i, ids in enumerate(asked)
-        ]
-        for step in (start + 1, start + 2):
-            before = engine.stats()["tokens"]
-            await until(lambda before=before: engine.stats()["tokens"] > before + 60)
-            await world.push(engine, step)
-        return list(zip(asked, await asyncio.gather(*tasks), strict=True))
-
-    answers = runner.run(work())
+    answers = runner.run(over_two_swaps(world, engine))
     seen = set()
     for ids, said in answers:
         # Packed versions of branch 0 are the steps.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,33 +15,16 @@ from spade_async.engine.vllm.core import Core
 from spade_async.engine.vllm.staged import StagedWeights
 from spade_async.errors import WeightsError
 from spade_async.types import PolicyVersion
-from spade_async.weights.store import FileWeightStore
 from tests.support.vllm_world import (
-    CONTEXT,
     World,
     check_generation,
-    config,
-    make_model,
     prompt,
     sampling,
     until,
 )
 
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    root = tmp_path_factory.mktemp("untied")
-    folder = make_model(root / "model", kind="qwen2", tied=False)
-    return World(folder, FileWeightStore(root / "weights", keep=3))
-
-
-@pytest.fixture(scope="module")
-def engine(runner: asyncio.Runner, world: World) -> Iterator[Any]:
-    from spade_async.engine.vllm.engine import VllmEngine
-
-    engine = runner.run(VllmEngine.create(world.folder, config(vllm={"update_tries": 2}), CONTEXT))
-    yield engine
-    runner.run(engine.close())
+MODEL = {"kind": "qwen2", "tied": False}
+ENGINE = {"vllm": {"update_tries": 2}}
 
 
 def test_parity_before_and_after_a_push(runner: asyncio.Runner, world: World, engine: Any) -> None:

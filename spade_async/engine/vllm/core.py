@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from spade_async.engine.vllm import left_names
 from spade_async.engine.vllm.adapters import Adapters
 from spade_async.engine.vllm.ipc_handle import device_copies
 from spade_async.engine.vllm.plugin import IPC_TRANSFER
@@ -86,6 +87,7 @@ class Core:
             GenerationError: it does not start; vLLM's own lines are in the log.
         """
         os.environ.update(environment)
+        left_names.begin()
         try:
             llm = await asyncio.to_thread(_make, arguments)
         except Exception as cause:
@@ -256,6 +258,7 @@ class Core:
         for process in self._processes:
             # Buried, or it would stay as a zombie.
             process.join(_BURIAL_S)
+        left_names.bury()
         del llm
         # Its parts refer to each other; left to the end of ours they would complain.
         gc.collect()
@@ -276,19 +279,10 @@ class Core:
     ) -> float:
         began = time.monotonic()
         await self._llm.pause_generation(mode="keep", clear_cache=clear_cache)
-        for attempt in range(1, tries + 1):
-            try:
-                await self._update(info(), str(staged.version.packed), clear_cache)
-                break
-            except Exception as cause:
-                if self._is_dead:
-                    raise
-                self.failed_updates += 1
-                logger.warning(
-                    "weights %s: update %d of %d failed: %s", staged.version, attempt, tries, cause
-                )
-                if attempt == tries:
-                    raise UpdateFailed(str(cause)) from cause
+        what, version = f"update to weights {staged.version}", str(staged.version.packed)
+        await self._tried(
+            lambda: self._update(info(), version, clear_cache), what, tries, UpdateFailed
+        )
         await self._llm.resume_generation()
         return time.monotonic() - began
 
@@ -299,21 +293,8 @@ class Core:
         """
         kept = None if move_all else self.adapters.newest
         await self.adapters.drop_unused()
-        for attempt in range(1, tries + 1):
-            began = time.monotonic()
-            try:
-                await self.adapters.add(staged)
-                break
-            except Exception as cause:
-                if self._is_dead:
-                    raise
-                self.failed_updates += 1
-                logger.warning(
-                    "adapter %s: load %d of %d failed: %s", staged.version, attempt, tries, cause
-                )
-                if attempt == tries:
-                    raise AdapterRefused(str(cause)) from cause
-        load_s = time.monotonic() - began
+        what = f"load of adapter {staged.version}"
+        load_s = await self._tried(lambda: self.adapters.add(staged), what, tries, AdapterRefused)
         stays = {self.adapters.newest, kept}
         moved = [s for s in self._streams if s.adapter not in stays]
         for stream in moved:
@@ -323,6 +304,28 @@ class Core:
         if ids:
             await self._llm.abort(ids, internal=True)
         return load_s
+
+    async def _tried(
+        self, once: Callable[[], Awaitable[Any]], what: str, tries: int, given_up: type[Exception]
+    ) -> float:
+        """Do it until it succeeds, each time whole; the seconds of the time that did.
+
+        Raises:
+            Exception: of `given_up` after the last try; what the death of the process raised.
+        """
+        for attempt in range(1, tries + 1):
+            began = time.monotonic()
+            try:
+                await once()
+                break
+            except Exception as cause:
+                if self._is_dead:
+                    raise
+                self.failed_updates += 1
+                logger.warning("%s failed, try %d of %d: %s", what, attempt, tries, cause)
+                if attempt == tries:
+                    raise given_up(str(cause)) from cause
+        return time.monotonic() - began
 
     async def _update(self, info: dict[str, Any], version: str, clear_cache: bool) -> None:
         """One whole try. Whatever an earlier one has left is overwritten."""

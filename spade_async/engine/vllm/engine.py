@@ -24,6 +24,7 @@ from spade_async.config.schema import EngineConfig
 from spade_async.engine.offline import stay_offline
 from spade_async.engine.protocol import Generation, GenerationCancelled, LoadReport, Sampling
 from spade_async.engine.request_checks import check_ids, check_request
+from spade_async.engine.vllm import left_names
 from spade_async.engine.vllm.arguments import engine_arguments, environment, text_config
 from spade_async.engine.vllm.core import AdapterRefused, Core, CoreDied, UpdateFailed
 from spade_async.engine.vllm.installed import check_vllm
@@ -258,6 +259,7 @@ class VllmEngine:
         core, self._core = self._core, None
         if core is not None:
             await core.stop()
+        left_names.end()
         if self._staged is not None:
             self._staged.close()
             self._staged = None

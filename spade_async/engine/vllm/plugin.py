@@ -1,6 +1,7 @@
 """What vLLM loads into each of its processes, by the entry point `vllm.general_plugins`.
 
-It names our way to bring weights in, and ends a process of an engine of ours whose parent is gone.
+It names our way to bring weights in, ends a process of an engine of ours whose parent is gone, and
+has it write down what it makes in shared memory.
 Any other vLLM of the same Python only learns the name.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from spade_async.engine.vllm.left_names import note
 from spade_async.engine.vllm.watchdog import OURS, watch_parent
 
 FILE_TRANSFER = "spade_async_file"
@@ -25,4 +27,5 @@ def register() -> None:
         if name not in Factory._registry:
             Factory.register_engine(name, f"spade_async.engine.vllm.{module}", kind)
     if os.environ.get(OURS):
+        note()
         watch_parent()
