@@ -60,8 +60,9 @@ class Domain(Protocol):
 
     A module may have more, for who looks for it by name: `skills()` (the skills it knows, see
     `designer.skills`), `design_prompt(request)` (the designer's prompt from a whole
-    `DesignRequest`; without it `designer_messages` is asked), and `PROMPT_VERSIONS` (name of a
-    prompt -> version, noted with every group).
+    `DesignRequest`; without it `designer_messages` is asked), `make_tokenizer(name)` (the tokenizer
+    of a model that `prepare_model` makes, when it is known before, or None), and `PROMPT_VERSIONS`
+    (name of a prompt -> version, noted with every group).
     """
 
     def designer_messages(

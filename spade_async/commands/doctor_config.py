@@ -17,12 +17,16 @@ from spade_async.engine.vllm.installed import check_vllm
 from spade_async.errors import SpadeError
 from spade_async.grounding.corpus import check_corpus
 from spade_async.simulate.startup import bound_lines
+from spade_async.supervisor.check_start import (
+    check_engine,
+    check_room_for_prompts,
+    check_unmade_model,
+)
 from spade_async.supervisor.hub import is_hub_id
 from spade_async.supervisor.model import is_folder
-from spade_async.supervisor.model_folder import check_model_folder, weight_files
+from spade_async.supervisor.model_folder import check_model_folder
 from spade_async.supervisor.model_numbers import check_numbers
-from spade_async.supervisor.train import published_bytes
-from spade_async.weights.folder import check_shared_memory
+from spade_async.supervisor.room import check_weights_room, model_bytes
 
 
 def config_findings(path: Path | None) -> list[Finding]:
@@ -53,7 +57,7 @@ def _engine(config: Config) -> list[Finding]:
     if config.engine.kind != "vllm":
         return []
     try:
-        check_vllm()
+        check_vllm(gpus=config.cluster.gpus)
     except SpadeError as fault:
         return [Finding("engine", False, True, str(fault))]
     return [Finding("engine", True, True, "vLLM, of the version that this project uses")]
@@ -70,7 +74,13 @@ def _gpus(config: Config) -> list[Finding]:
 
 def _model(config: Config) -> list[Finding]:
     """The model folder, when one is named, and the room for its weights."""
-    if config.is_scripted or not is_folder(config.model.path):
+    if config.is_scripted:
+        return []
+    if not is_folder(config.model.path):
+        try:
+            check_unmade_model(config)
+        except SpadeError as fault:
+            return [Finding("prompts", False, True, str(fault))]
         return []
     if is_hub_id(config.model.path):
         detail = f"{config.model.path}: taken from the hub's cache, or fetched, when a run starts"
@@ -81,13 +91,16 @@ def _model(config: Config) -> list[Finding]:
         check_numbers(path)
     except SpadeError as fault:
         return [Finding("model", False, True, str(fault))]
-    size = sum(file.stat().st_size for file in weight_files(path))
-    found = [Finding("model", True, True, f"{path}: whole, {in_units(size)}")]
-    if config.weights.location == "shared_memory":
+    found = [Finding("model", True, True, f"{path}: whole, {in_units(model_bytes(path))}")]
+    for name, check in (
+        ("model in vLLM", check_engine),
+        ("room for weights", check_weights_room),
+        ("prompts", check_room_for_prompts),
+    ):
         try:
-            check_shared_memory(published_bytes(config, path, size))
+            check(config, path)
         except SpadeError as fault:
-            found.append(Finding("room for weights", False, True, str(fault)))
+            found.append(Finding(name, False, True, str(fault)))
     return found
 
 

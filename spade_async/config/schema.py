@@ -24,7 +24,7 @@ from spade_async.config.held_model import HeldModel, held_problem
 from spade_async.config.regret import RegretConfig
 from spade_async.config.reward import Baseline, baseline_clash, reward_problem
 from spade_async.config.run import RunConfig
-from spade_async.config.scripted import ScriptedConfig
+from spade_async.config.scripted import ScriptedConfig, thinking_clash, unused_clash
 from spade_async.config.section import Section
 from spade_async.config.supervisor import SupervisorConfig
 from spade_async.config.vllm import VllmConfig, vllm_problem
@@ -381,20 +381,13 @@ def _scripted_problem(config: Config) -> str | None:
                 f'engine.kind="scripted" says only programs of its own, domain.hook='
                 f'"{config.domain.hook}" does not know them: set domain.hook="{SCRIPTED_DOMAIN}"'
             )
+        clash = thinking_clash(config.designer.thinking, config.agent.thinking)
+        if clash is not None:
+            return clash
         if config.scripted.turns > config.agent.max_turns:
             return (
                 f"scripted.turns={config.scripted.turns} is more than agent.max_turns="
                 f"{config.agent.max_turns}: no design would be valid"
             )
         return None
-    changed = [
-        f"scripted.{name}"
-        for name, value in config.scripted
-        if value != getattr(ScriptedConfig(), name)
-    ]
-    if changed:
-        return (
-            f'{changed[0]} is set but engine.kind="{engine}": the section [scripted] is for '
-            'engine.kind="scripted" and learner.kind="scripted"'
-        )
-    return None
+    return unused_clash(config.scripted, engine)

@@ -71,3 +71,26 @@ class ScriptedConfig(Section):
     """Requests after which the engine is dead."""
     nonfinite_steps: tuple[int, ...] = ()
     """Learner steps whose update is not finite and is set aside."""
+
+
+def thinking_clash(designer: bool | None, agent: bool | None) -> str | None:
+    """What is wrong with a thinking switch that is set for scripted parts, or None."""
+    for key, thinking in (("designer.thinking", designer), ("agent.thinking", agent)):
+        if thinking is not None:
+            return (
+                f'{key}={str(thinking).lower()}, but engine.kind="scripted" has no chat template: '
+                f"leave {key} out"
+            )
+    return None
+
+
+def unused_clash(section: ScriptedConfig, engine_kind: str) -> str | None:
+    """What is wrong with a section that belongs to another engine, or None."""
+    usual = ScriptedConfig()
+    changed = [name for name, value in section if value != getattr(usual, name)]
+    if not changed:
+        return None
+    return (
+        f'scripted.{changed[0]} is set but engine.kind="{engine_kind}": the section [scripted] is '
+        'for engine.kind="scripted" and learner.kind="scripted"'
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from spade_async.agent.prompt import TokenCodec
 from spade_async.config.schema import Config
@@ -13,6 +14,9 @@ from spade_async.engine.scripted_jail import ScriptedJail
 from spade_async.engine.scripted_paced import PacedEngine
 from spade_async.environment.jail_policy import sandbox_policy
 from spade_async.sandbox import Pool
+
+if TYPE_CHECKING:
+    from spade_async.engine.tokens import ChatTokens
 
 
 def make_jail(config: Config) -> Pool | ScriptedJail:
@@ -33,8 +37,8 @@ class Codecs:
     """Without thinking where the template can: for replies of a few words, such as hints."""
 
 
-def make_tokens(config: Config, folder: Path) -> Codecs:
-    """The codecs of a model folder.
+def make_tokens(config: Config, folder: Path, *, quick: bool = False) -> Codecs:
+    """The codecs of a model folder; for `quick` see `ChatTokens.from_folder`.
 
     Raises:
         ConfigError: see `ChatTokens.from_folder`.
@@ -43,7 +47,24 @@ def make_tokens(config: Config, folder: Path) -> Codecs:
         return Codecs(*[ScriptedCodec()] * 3)
     from spade_async.engine.tokens import ChatTokens
 
-    agent = ChatTokens.from_folder(folder, thinking=config.agent.thinking, key="agent.thinking")
+    thinking, key = config.agent.thinking, "agent.thinking"
+    agent = ChatTokens.from_folder(folder, thinking=thinking, key=key, quick=quick)
+    return _for_each_use(config, agent)
+
+
+def codecs_of(config: Config, tokenizer: Any) -> Codecs:
+    """The same of a tokenizer that lies in no folder yet.
+
+    Raises:
+        ConfigError: its template cannot do what the configuration asks for.
+    """
+    from spade_async.engine.tokens import ChatTokens
+
+    thinking = config.agent.thinking
+    return _for_each_use(config, ChatTokens(tokenizer, thinking=thinking, key="agent.thinking"))
+
+
+def _for_each_use(config: Config, agent: ChatTokens) -> Codecs:
     designer = agent
     if config.designer.thinking != config.agent.thinking:
         designer = agent.with_thinking(config.designer.thinking, "designer.thinking")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -208,18 +209,30 @@ def load_model(folder: Path, attention: str = "sdpa", device: str = "cpu") -> Pr
     """A causal LM from an ordinary Hugging Face folder, float32, evaluation mode.
 
     Raises:
-        WeightsError: the folder is missing or damaged.
+        WeightsError: the folder is missing or damaged, or a weight is not in it.
     """
     if not (folder / "config.json").is_file():
         raise WeightsError(f"model folder {folder} has no config.json: check model.path")
+    loader: Any = AutoModelForCausalLM  # its types do not know the second result
     with boundary(WeightsError, f"loading model folder {folder}"):
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, attn_implementation=attention
+        model, told = loader.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            local_files_only=True,
+            attn_implementation=attention,
+            output_loading_info=True,
+        )
+    missing = sorted(told["missing_keys"])
+    if missing:
+        # transformers fills them with random numbers and says so in its log alone.
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise WeightsError(
+            f"model folder {folder} lacks the weight {missing[0]!r}{more}: copy the model again"
         )
     for tensor in (*model.parameters(), *model.buffers()):
         # Loaded tensors map the file: see `moments.restore`.
         tensor.data = tensor.data.to(device, copy=True)
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
     assert isinstance(model, PreTrainedModel), type(model)
     return model
 

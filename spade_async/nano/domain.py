@@ -27,6 +27,7 @@ __all__ = [
     "held_out",
     "hint_messages",
     "labels",
+    "make_tokenizer",
     "parse_action",
     "parse_program",
     "prepare_model",
@@ -121,3 +122,12 @@ def prepare_model(name: str, seed: int, progress: Callable[[float, str], None]) 
     from spade_async.nano.prepare import prepare
 
     return prepare(seed, progress)
+
+
+def make_tokenizer(name: str) -> Any | None:
+    """The tokenizer of the nano model, which needs no model."""
+    if name != MODEL_NAME:
+        return None
+    from spade_async.nano.tokenizer import build_tokenizer
+
+    return build_tokenizer()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ class LockedFolder:
     folder: RunFolder
     is_resumed: bool
     lock_fd: int
+    made: list[Path] = field(default_factory=list)
+    """Folders that were made for it, the innermost first."""
+
+    def forget(self) -> None:
+        """Leave no trace of a start that was refused before it had a process."""
+        if self.is_resumed or read_info(self.folder).get("processes"):
+            return
+        _remove_start(self.folder, self.made)
 
     def close(self) -> None:
         """Give the folder back."""
@@ -47,17 +56,20 @@ def take(root: Path, config: Config, *, resume: bool) -> LockedFolder:
     Raises:
         RunFolderError: in use by a live run, not empty without `resume`, nothing to resume, of
             another configuration, with a ledger that cannot be used, no permission, or no space.
-            Nothing in it is changed then.
+            Nothing in it is changed then, and none is made.
     """
     folder = RunFolder(root)
     try:
+        made = [path for path in (root, *root.parents) if not path.exists()]
         root.mkdir(parents=True, exist_ok=True)
         # Not inheritable: a child that outlives us for a moment must not hold the lock.
         lock_fd = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as cause:
         raise unusable(root, cause) from cause
+    is_ours = False
     try:
         _lock(lock_fd, root)
+        is_ours = bool(made)
         _check_contents(folder, config, resume=resume)
         _check_space(root)
         if not resume:
@@ -66,13 +78,14 @@ def take(root: Path, config: Config, *, resume: bool) -> LockedFolder:
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
         folder.logs.mkdir(exist_ok=True)
         dump_resolved(config, root)
-    except OSError as cause:
+    except BaseException as cause:
+        if is_ours:
+            _remove_start(folder, made)
         os.close(lock_fd)
-        raise unusable(root, cause) from cause
-    except BaseException:
-        os.close(lock_fd)
+        if isinstance(cause, OSError):
+            raise unusable(root, cause) from cause
         raise
-    return LockedFolder(folder, resume, lock_fd)
+    return LockedFolder(folder, resume, lock_fd, made)
 
 
 def holder(folder: RunFolder) -> int | None:
@@ -179,6 +192,20 @@ def _never_began(folder: RunFolder, contents: set[str]) -> bool:
 
 def _forget_start(folder: RunFolder) -> None:
     for path in _of_start(folder):
+        path.unlink(missing_ok=True)
+
+
+def _remove_start(folder: RunFolder, made: list[Path]) -> None:
+    """Remove what a start writes, or the whole folder when it was `made` for it."""
+    if made:
+        shutil.rmtree(folder.root, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for path in made[1:]:
+                path.rmdir()
+        return
+    shutil.rmtree(folder.logs, ignore_errors=True)
+    _forget_start(folder)
+    for path in (folder.config, folder.lock):
         path.unlink(missing_ok=True)
 
 

@@ -7,15 +7,21 @@ the weights are numbers is `model_numbers`.
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 from spade_async.errors import ConfigError
+from spade_async.planning.architecture import architecture
 from spade_async.supervisor.tensor_file import StoredTensor, read_header
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+_TOKENIZER = (
+    "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json",
+    "*.tiktoken",
+)  # fmt: skip
+"""Files that hold a vocabulary; tokenizer_config.json holds none."""
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
 _AGAIN = "copy the model again"
@@ -45,14 +51,15 @@ def check_model_folder(path: Path, max_context_tokens: int | None = None) -> Non
             f'{where}: no such folder; give a Hugging Face model folder or "nano" to make one'
         )
     settings = _settings(path, where)
-    if not any((path / name).is_file() for name in _TOKENIZER):
+    if not any(any(path.glob(name)) for name in _TOKENIZER):
         raise ConfigError(
-            f"{where}: it has no tokenizer ({', '.join(_TOKENIZER)}); copy it from the model that "
-            "these weights come from"
+            f"{where}: it has no tokenizer (tokenizer.json, tokenizer.model or the like); copy it "
+            "from the model that these weights come from"
         )
     tensors = _tensors(path, where)
     _check_types(settings, tensors, where)
     _check_vocabulary(path, settings, tensors, where)
+    _check_count(settings, tensors, where)
     _check_positions(settings, max_context_tokens, where)
 
 
@@ -148,10 +155,34 @@ def _check_types(settings: dict[str, Any], tensors: dict[str, StoredTensor], whe
         )
 
 
+def _check_count(settings: dict[str, Any], tensors: dict[str, StoredTensor], where: str) -> None:
+    """A weight that is left out would be random numbers, and nothing would fail.
+
+    Only for networks whose size is known by formula; the learner sees the others when it loads.
+    """
+    if settings.get("mlp_only_layers") or settings.get("decoder_sparse_step", 1) != 1:
+        return
+    try:
+        shape = architecture(settings, where)
+    except ConfigError:
+        return
+    found = sum(
+        math.prod(tensor.shape)
+        for name, tensor in tensors.items()
+        if not (name.endswith("inv_freq") or (shape.is_tied and name == "lm_head.weight"))
+    )
+    if tensors and found < shape.num_weights:
+        raise ConfigError(
+            f"{where}: its weights are {found:,} numbers, and by config.json the model has "
+            f"{shape.num_weights:,}: a part of them is missing; {_AGAIN}"
+        )
+
+
 def _check_vocabulary(
     path: Path, settings: dict[str, Any], tensors: dict[str, StoredTensor], where: str
 ) -> None:
     """Tokens, configuration and embedding must speak of the same vocabulary."""
+    largest = _largest_id(path, where)
     size = settings.get("vocab_size")
     if not isinstance(size, int):
         return
@@ -161,7 +192,6 @@ def _check_vocabulary(
                 f"{where}: config.json says vocab_size={size}, its weights hold {tensor.shape[0]} "
                 f"tokens ({name!r}): they are of different models; {_AGAIN}"
             )
-    largest = _largest_id(path)
     if largest is not None and largest >= size:
         raise ConfigError(
             f"{where}: its tokenizer has token ids up to {largest}, the model knows {size} tokens: "
@@ -169,12 +199,16 @@ def _check_vocabulary(
         )
 
 
-def _largest_id(path: Path) -> int | None:
+def _largest_id(path: Path, where: str) -> int | None:
     """Largest token id of tokenizer.json; None when it does not say."""
     try:
         stored = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError) as cause:
+        raise ConfigError(
+            f"{where}: tokenizer.json cannot be read ({cause}); copy it again"
+        ) from None
     if not isinstance(stored, dict):
         return None
     model = stored.get("model")

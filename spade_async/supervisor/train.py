@@ -1,49 +1,42 @@
 """`spade-async train`: everything around the loop, from the run folder to the last sweep.
 
-Order: configuration, run folder (lock), shared memory, model, link endpoint, parts; then watching;
-then, whatever happened, nothing is left behind. What happens inside the loop is the coordinator's.
+Order: configuration, all that can be refused (`check_start.py`), run folder (lock), model, link
+endpoint, parts; then watching; then, whatever happened, nothing is left behind. A start that is
+refused before it has a part leaves no folder. What happens inside the loop is the coordinator's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spade_async.cluster.gpus import check_gpus
 from spade_async.cluster.placement import place
 from spade_async.config.link_address import IPC
 from spade_async.config.load import resolve
 from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
-from spade_async.designer.skills import chosen_skills, domain_skills
 from spade_async.disk.room import is_full
-from spade_async.domain import load_domain
 from spade_async.engine.scripted_weights import write_model_folder
-from spade_async.engine.thinking_switch import check_thinking
-from spade_async.engine.vllm.installed import check_vllm
-from spade_async.environment.jail_policy import sandbox_policy
-from spade_async.environment.pool_folder import read_pool
-from spade_async.errors import RunFolderError, SpadeError
-from spade_async.grounding.corpus import check_corpus
+from spade_async.engine.vllm import left_names
+from spade_async.errors import ProcessFailure, RunFolderError, SpadeError
 from spade_async.ledger.connection import network_type
 from spade_async.simulate.startup import bound_lines
 from spade_async.supervisor import folder as run_folders
+from spade_async.supervisor.check_start import check_model, check_start
 from spade_async.supervisor.display import Display
 from spade_async.supervisor.finished import is_finished
 from spade_async.supervisor.hub import with_local_model
 from spade_async.supervisor.info import identity, new_info, wait_for_old_parts
 from spade_async.supervisor.model import ModelProgress, is_folder, make_model
-from spade_async.supervisor.model_folder import check_model_folder
-from spade_async.supervisor.model_numbers import check_numbers
 from spade_async.supervisor.parts import Lifeline, Part, PartCommand, kill_all, run_commands, spawn
 from spade_async.supervisor.processes import become_subreaper, sweep
 from spade_async.supervisor.resources import ResourceMeter
+from spade_async.supervisor.room import check_disk_room
 from spade_async.supervisor.signals import Interrupts
 from spade_async.supervisor.watch import RunEnd, Watcher
 from spade_async.telemetry.silence import with_silence
@@ -62,18 +55,11 @@ from spade_async.transport.endpoint import (
     make_endpoint,
     remove_endpoint,
 )
-from spade_async.transport.keys import check_keys
 from spade_async.weights.folder import (
-    check_shared_memory,
     make_weights_folder,
     remove_weights_folder,
-    sweep_stale_folders,
     weights_folder,
 )
-from spade_async.weights.header import folder_shapes
-
-_BYTES_PER_CHECKPOINT_BYTE = 4
-"""Weights and two optimiser moments in fp32, and room for the one being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +99,12 @@ def train(
     config = with_local_model(resolve(config_path, sets))
     if resume and run_dir is None and config_path.is_dir():
         run_dir = config_path
-    if config.engine.kind == "vllm":
-        check_vllm()  # before the model is made, which takes minutes
-    check_gpus(config)
-    chosen_skills(config.designer.skills, domain_skills(load_domain(config.domain.hook)))
-    sandbox_policy(config)  # profiles and what else only the jail can check
-    if config.agent.pool:
-        read_pool(config.agent.pool)
-    check_corpus(config)
-    if config.link.keys is not None:
-        check_keys(Path(config.link.keys))
-    check_free(config.link)
     if resume and run_dir is None:
         raise RunFolderError(
             "--resume needs a run: spade-async train RUN --resume, or name it by --run-dir"
         )
     root = (run_dir or _default_folder(config)).absolute()
-    if is_folder(config.model.path) and not config.is_scripted:
-        check_model_folder(Path(config.model.path), config.model.max_context_tokens)
-        check_numbers(Path(config.model.path))
-    check_thinking(config, Path(config.model.path) if is_folder(config.model.path) else None)
+    check_start(config)
     locked = run_folders.take(root, config, resume=resume)
     try:
         if resume and is_finished(locked.folder, config):
@@ -141,10 +113,17 @@ def train(
             become_subreaper()
             end = _locked_run(config, locked, interrupts, display, commands_for)
         return Outcome(end, root)
+    except ProcessFailure:
+        raise  # its log lies in the folder
+    except SpadeError:
+        locked.forget()
+        raise
     except OSError as cause:
+        locked.forget()
         raise run_folders.unusable(root, cause) from cause
     finally:
         sweep(os.getpid())
+        left_names.sweep()
         locked.close()
 
 
@@ -205,14 +184,10 @@ def _run(
     commands_for: CommandsFor,
 ) -> RunEnd:
     _show(folder, display, RunStatus(state="starting", steps=config.train.steps))
-    if config.weights.location == "shared_memory":
-        sweep_stale_folders()
-        check_shared_memory()
     model_folder = _ready_model(config, folder, interrupts, display, meter, lifeline)
     if model_folder is None:
         return RunEnd("interrupted", "stopped before the first step; nothing to save")
-    check_thinking(config, model_folder)
-    _check_room(config, folder.root, model_folder)
+    check_disk_room(config, folder.root, model_folder)
     make_weights_folder(config, folder.root)
     info["model_folder"] = str(model_folder)
     if config.link.endpoint == IPC:
@@ -295,7 +270,7 @@ def _ready_model(
     made = make_model(config, folder, lifeline, interrupts, on_progress)
     meter.warm_start(time.monotonic() - started_s, meter.cpu_now_s() - cpu_started_s)
     if made is not None:
-        check_model_folder(made)
+        check_model(config, made)
     return made
 
 
@@ -316,33 +291,6 @@ def _write_last_status(folder: RunFolder, state: str, failure: str | None) -> No
     # The line is printed in any case; a full disk must not replace it by a traceback.
     with contextlib.suppress(OSError):
         write_status(folder.status, status.stamp())
-
-
-def _check_room(config: Config, root: Path, model_folder: Path) -> None:
-    """Disk and shared memory against the size of the model, now that it is known."""
-    model_bytes = sum(f.stat().st_size for f in model_folder.glob("*.safetensors"))
-    needed = model_bytes * _BYTES_PER_CHECKPOINT_BYTE * (config.checkpoint.keep + 1)
-    free = shutil.disk_usage(root).free
-    if free < needed:
-        raise RunFolderError(
-            f"run folder {root}: {free >> 20} MiB free, {config.checkpoint.keep + 1} checkpoints "
-            f"of this model need {needed >> 20} MiB; lower checkpoint.keep or free some space"
-        )
-    if config.weights.location == "shared_memory":
-        check_shared_memory(published_bytes(config, model_folder, model_bytes))
-
-
-def published_bytes(config: Config, model_folder: Path, model_bytes: int) -> int:
-    """At most what the published weights take.
-
-    All of them in fp32, of a model that may be stored in half of that; or an adapter alone, as if
-    it were on every matrix.
-    """
-    size, lora = 2 * model_bytes, config.learner.lora
-    if lora.pushes_adapter:
-        matrices = [shape for shape in folder_shapes(model_folder).values() if len(shape) == 2]
-        size = min(size, sum(4 * lora.rank * (shape[0] + shape[1]) for shape in matrices))
-    return (config.weights.keep + 1) * size
 
 
 def _clean_up(config: Config, folder: RunFolder, info: dict[str, Any]) -> None:

@@ -18,6 +18,8 @@ from spade_async.config.run_folder import RunFolder
 from spade_async.supervisor.resources import read_resources
 from spade_async.telemetry.status import RunStatus, read_status
 from spade_async.weights.folder import weights_folder
+from tests.support.tiny_chat_model import make_chat_model
+from tests.support.whole_run import CONFIG
 
 ROOT = Path(__file__).parents[2]
 GOOD = ("coordinator=coordinate", "gen-0=work", "learner=work")
@@ -31,7 +33,7 @@ class Run:
         self.root = tmp_path / "run"
         self.config = tmp_path / "stub.toml"
         self.write_config(
-            f'[model]\npath = "{make_model(tmp_path / "model")}"\n'
+            f'extends = "{CONFIG}"\n[model]\npath = "{make_chat_model(tmp_path / "model")}"\n'
             "[supervisor]\nmax_deaths = 3\nbackoff_s = 0.05\n"
         )
         self.process: subprocess.Popen[str] | None = None
@@ -87,16 +89,6 @@ class Run:
                 if str(self.root) in command or str(self.root.parent) in command:
                     found.append(int(entry.name))
         return found
-
-
-def make_model(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "tokenizer.json").write_text("{}")
-    header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
-    data = len(header).to_bytes(8, "little") + header + bytes(4)
-    (folder / "model.safetensors").write_bytes(data)
-    return folder
 
 
 @pytest.fixture
@@ -263,6 +255,8 @@ def test_model_that_cannot_be_made_is_one_line(run: Run, name: str, words: str) 
     assert code == 2
     assert words in err
     assert len(err.splitlines()) == 1
+    # What was refused leaves no folder; the log of what broke is worth one.
+    assert run.root.exists() == (name == "broken")
 
 
 def test_parts_have_sessions_of_their_own_and_sigterm_is_a_clean_stop(run: Run) -> None:

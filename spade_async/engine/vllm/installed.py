@@ -53,15 +53,24 @@ def look() -> VllmInstall:
     return VllmInstall(version, is_cpu_build, has_gpu, problem)
 
 
-def check_vllm() -> VllmInstall:
+def check_vllm(*, gpus: int = 0) -> VllmInstall:
     """The same for a run that needs it.
 
+    Args:
+        gpus: `cluster.gpus`; the build for CPUs uses none.
+
     Raises:
-        ConfigError: vLLM cannot run here; says what to install.
+        ConfigError: vLLM cannot run here, or not on GPUs; says what to install.
     """
     found = look()
     if found.problem is not None:
         raise ConfigError(f'engine.kind="vllm": {found.problem}; or set engine.kind="builtin"')
+    if gpus and found.is_cpu_build:
+        raise ConfigError(
+            f"cluster.gpus={gpus}, but the vLLM installed is the build for CPUs, which uses none: "
+            f"make a new environment, then {GPU_INSTALL}, or set cluster.gpus=0 and learner.device="
+            '"cpu"'
+        )
     return found
 
 

@@ -50,6 +50,13 @@ def test_more_turns_than_the_agent_has_are_refused() -> None:
     assert "agent.max_turns=1" in line
 
 
+@pytest.mark.parametrize("key", ["agent.thinking", "designer.thinking"])
+def test_a_thinking_switch_is_refused_because_there_is_no_template(key: str) -> None:
+    line = refused("scripted.toml", f"{key}=false")
+    assert f'{key}=false, but engine.kind="scripted" has no chat template' in line
+    assert f"leave {key} out" in line
+
+
 def test_share_above_one_is_refused() -> None:
     assert "scripted.hang_share" in refused("scripted.toml", "scripted.hang_share=2")
 

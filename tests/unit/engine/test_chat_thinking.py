@@ -13,17 +13,15 @@ import pytest
 
 from spade_async.agent.episode import Play, Player, PlayLimits, play_episode
 from spade_async.agent.prompt import Said
-from spade_async.config.load import resolve
 from spade_async.designer import games
 from spade_async.domain import ChatTurn
 from spade_async.engine.scripted import ScriptedEngine
-from spade_async.engine.thinking_switch import check_thinking
 from spade_async.engine.tokens import ChatTokens
 from spade_async.errors import ConfigError
 from spade_async.types import Arm, TokenTrace
 from tests.support import qwen_like
 from tests.support.fake_jail import FakeJail, Script, value
-from tests.support.tiny_chat_model import make_chat_model, make_chat_tokenizer
+from tests.support.tiny_chat_model import make_chat_tokenizer
 
 LIMITS = PlayLimits(max_turns=3, max_new_tokens=400, max_context_tokens=4096, temperature=1.0)
 THREE = Script(step=[value("one door", 0.0), value("two doors", 0.0), value("over", 1.0, end=True)])
@@ -246,22 +244,6 @@ def test_a_template_without_the_switch_asked_for_is_refused(make: Any, thinking:
     for part in (f"agent.thinking={str(thinking).lower()}", "no switch enable_thinking", "leave"):
         assert part in str(caught.value)
     assert not ChatTokens(make()).has_switch
-
-
-def test_it_is_refused_before_the_run_starts_without_loading_anything(tmp_path: Path) -> None:
-    plain = make_chat_model(tmp_path / "plain")
-    switched = qwen_like.make_qwen_like_model(tmp_path / "switched")
-    nano = Path(__file__).parents[3] / "configs" / "nano.toml"
-    for key in ("designer.thinking", "agent.thinking"):
-        config = resolve(nano, [f"{key}=true"])
-        with pytest.raises(ConfigError, match=rf"{key}=true.*{plain}.*no switch"):
-            check_thinking(config, plain)
-        check_thinking(config, switched)
-        check_thinking(config, None)
-        scripted = resolve(nano.with_name("scripted.toml"), [f"{key}=false"])
-        with pytest.raises(ConfigError, match="scripted"):
-            check_thinking(scripted, plain)
-    check_thinking(resolve(nano, []), plain)
 
 
 def test_a_saved_model_folder_keeps_template_and_switch(tmp_path: Path) -> None:

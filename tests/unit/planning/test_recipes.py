@@ -160,7 +160,7 @@ def test_it_fits_and_its_weights_are_those_of_the_network(name: str) -> None:
 def test_the_doctor_says_that_the_gpus_are_not_here(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> None:
+    def missing(**_: int) -> None:
         raise ConfigError("vLLM is not there: install it")
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -15,6 +15,7 @@ from spade_async.commands.doctor_config import config_findings
 from spade_async.errors import ConfigError
 from spade_async.supervisor.model_folder import check_model_folder
 from spade_async.supervisor.model_numbers import check_numbers
+from tests.support.hf_models import make_model
 from tests.support.tiny_chat_model import make_chat_model
 
 
@@ -66,6 +67,29 @@ def test_a_missing_shard_is_named(folder: Path, index: bool, number: int) -> Non
         check_model_folder(folder)
 
 
+def test_a_weight_left_out_without_an_index_is_counted(folder: Path) -> None:
+    """transformers would fill it with random numbers and go on."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(folder / "model.safetensors")
+    gone = tensors.pop("model.layers.1.self_attn.o_proj.weight")
+    save_file(tensors, folder / "model.safetensors")
+    whole = sum(t.numel() for t in tensors.values()) + gone.numel()
+    words = f"are {whole - gone.numel():,} numbers, and by config.json the model has {whole:,}"
+    with pytest.raises(ConfigError, match=words):
+        check_model_folder(folder)
+    # Stored twice, a tied head is no more than stored once; an old buffer is no weight.
+    extra = {"lm_head.weight": torch.zeros(9, 9), "model.rotary_emb.inv_freq": torch.zeros(9999)}
+    save_file(tensors | extra, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=words):
+        check_model_folder(folder)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3_moe", "gpt2", "gemma2"])
+def test_the_count_lets_whole_models_of_every_kind_pass(tmp_path: Path, kind: str) -> None:
+    check_model_folder(make_model(tmp_path, kind))
+
+
 def test_a_weight_that_no_file_holds_is_named(folder: Path) -> None:
     shards(folder, 2, index=True)
     path = folder / "model.safetensors.index.json"
@@ -73,6 +97,21 @@ def test_a_weight_that_no_file_holds_is_named(folder: Path) -> None:
     index["weight_map"]["model.extra"] = "model-00001-of-00002.safetensors"
     path.write_text(json.dumps(index))
     with pytest.raises(ConfigError, match=r"names the weight 'model\.extra', which no file holds"):
+        check_model_folder(folder)
+
+
+@pytest.mark.parametrize("keeps_settings", [True, False])
+def test_a_folder_without_a_vocabulary_has_no_tokenizer(folder: Path, keeps_settings: bool) -> None:
+    (folder / "tokenizer.json").unlink()
+    if not keeps_settings:
+        (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(ConfigError, match=r"it has no tokenizer .*copy it from the model"):
+        check_model_folder(folder)
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"tokenizer\.json cannot be read .*copy it again"):
         check_model_folder(folder)
 
 

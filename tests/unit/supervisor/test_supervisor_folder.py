@@ -101,3 +101,45 @@ def test_full_disk_is_refused_before_anything_is_written(
     with pytest.raises(RunFolderError, match="MiB free"):
         take(tmp_path / "run", Config(), resume=False)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_refused_start_leaves_no_folder_that_it_made(tmp_path: Path) -> None:
+    locked = take(tmp_path / "a" / "run", Config(), resume=False)
+    locked.folder.info.write_text('{"processes": {}}')
+    locked.folder.status.write_text("{}")
+    (locked.folder.logs / "model.log").write_text("made")
+    locked.forget()
+    locked.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_there_is_left_empty_by_a_refused_start(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    locked = take(root, Config(), resume=False)
+    locked.forget()
+    locked.close()
+    assert list(root.iterdir()) == []
+
+
+def test_what_has_begun_or_was_resumed_is_never_forgotten(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    begun = take(root, Config(), resume=False)
+    begun.folder.info.write_text('{"processes": {"learner": {"pid": 1}}}')
+    begun.forget()
+    begun.close()
+    assert begun.folder.config.exists()
+    begun.folder.info.unlink()
+    resumed = take(root, Config(), resume=True)
+    resumed.forget()
+    resumed.close()
+    assert begun.folder.config.exists()
+
+
+def test_a_folder_that_cannot_be_taken_is_not_made(tmp_path: Path) -> None:
+    for resume in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_folders, "MIN_FREE_BYTES", 1 << 62)
+            with pytest.raises(RunFolderError, match=r"nothing to resume|MiB free"):
+                take(tmp_path / "a" / "run", Config(), resume=resume)
+    assert list(tmp_path.iterdir()) == []
