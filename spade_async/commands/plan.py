@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from spade_async.config.load import resolve
+from spade_async.config.schema import Config
 from spade_async.config.size import in_units
 from spade_async.errors import ConfigError
 from spade_async.planning.memory import Device
 from spade_async.planning.plan import Plan, make_plan
 from spade_async.planning.rates import Rates, measured
+from spade_async.supervisor.check_start import check_room_for_prompts, check_unmade_model
+from spade_async.supervisor.model import is_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,26 @@ def plan(where: Path, options: Options, *, as_json: bool, console: Console) -> i
     if options.from_run is not None:
         rates = rates.over(measured(options.from_run))
     made = make_plan(config, rates)
+    made = replace(made, problems=[*made.problems, *_prompt_problems(config)])
     if as_json:
         print(json.dumps(as_dict(made), indent=2))
     else:
         _show(made, console)
     return 0 if made.fits else 1
+
+
+def _prompt_problems(config: Config) -> list[str]:
+    """Why prompts leave no room for a reply, where a tokenizer is at hand."""
+    if config.is_scripted:
+        return []
+    try:
+        if is_folder(config.model.path):
+            check_room_for_prompts(config, Path(config.model.path))
+        else:
+            check_unmade_model(config)
+    except ConfigError as fault:
+        return [str(fault)]
+    return []
 
 
 def as_dict(made: Plan) -> dict[str, Any]:

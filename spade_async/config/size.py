@@ -33,7 +33,7 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 
 def in_units(num_bytes: int) -> str:
     """A size for a sentence: "1.5 GB", "320 MB"."""
-    for unit in ("GB", "MB", "KB"):
+    for unit in ("TB", "GB", "MB", "KB"):
         if num_bytes >= _UNITS[unit]:
             return f"{num_bytes / _UNITS[unit]:.3g} {unit}"
     return f"{num_bytes} B"

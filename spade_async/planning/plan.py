@@ -13,7 +13,9 @@ from spade_async.planning.disk import Disk, disk_of
 from spade_async.planning.holding import Holding
 from spade_async.planning.memory import Device, devices, jail_bytes
 from spade_async.planning.rates import Hourly, Rates, Work, hourly, work_of
-from spade_async.simulate.startup import bound_lines
+from spade_async.simulate.durations import LogNormal
+from spade_async.simulate.natural_age import check_bounds
+from spade_async.simulate.startup import SIGMA, bound_lines, load_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ def make_plan(config: Config, rates: Rates) -> Plan:
         pace=pace,
         disk=disk_of(config, holding, work, pace),
         jail_bytes=jail_bytes(config),
-        staleness=bound_lines(config),
+        staleness=_staleness(config, rates),
         problems=problems,
         remarks=_remarks(config, placement, holding, found),
     )
@@ -75,6 +77,20 @@ def make_plan(config: Config, rates: Rates) -> Plan:
 def machine_bytes() -> int:
     """Memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _staleness(config: Config, rates: Rates) -> list[str]:
+    """One line per role, from the lengths that are known."""
+    if rates.design_tokens is None and rates.episode_tokens is None:
+        return bound_lines(config)
+    load = load_of(
+        config, design=_lengths(rates.design_tokens), episode=_lengths(rates.episode_tokens)
+    )
+    return bound_lines(config, check_bounds(load, *config.async_.bounds))
+
+
+def _lengths(mean: float | None) -> LogNormal | None:
+    return None if mean is None else LogNormal.of_mean(mean, SIGMA)
 
 
 def kv_bytes(found: list[Device], index: int) -> int | None:

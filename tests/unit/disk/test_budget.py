@@ -156,6 +156,6 @@ def test_what_is_no_size_is_refused(text: object) -> None:
 
 
 def test_sizes_in_sentences() -> None:
-    assert [in_units(n) for n in (999, 1500, 2_500_000, 1_230_000_000)] == [
-        "999 B", "1.5 KB", "2.5 MB", "1.23 GB",
+    assert [in_units(n) for n in (999, 1500, 2_500_000, 1_230_000_000, 15 * 10**11)] == [
+        "999 B", "1.5 KB", "2.5 MB", "1.23 GB", "1.5 TB",
     ]  # fmt: skip

@@ -11,13 +11,18 @@ from rich.console import Console
 
 from spade_async.commands import plan as command
 from spade_async.config.load import resolve
+from spade_async.config.run_folder import RunFolder
 from spade_async.config.schema import Config
-from spade_async.errors import ConfigError
+from spade_async.errors import ConfigError, LedgerError
+from spade_async.ledger import Ledger, StepTime, TaskTime
 from spade_async.planning.architecture import architecture_of
 from spade_async.planning.holding import Holding
 from spade_async.planning.memory import FP32
 from spade_async.planning.plan import Plan, make_plan
-from spade_async.planning.rates import Rates, hourly, work_of
+from spade_async.planning.rates import Rates, hourly, measured, work_of
+from spade_async.simulate.durations import LogNormal
+from spade_async.simulate.natural_age import role_ages
+from spade_async.simulate.startup import SIGMA, bound_lines, load_of
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -187,6 +192,65 @@ def test_an_hour_by_hand() -> None:
     turns = hourly(two, work_of(two, RATES), RATES)
     assert turns is not None
     assert turns.step_s == pytest.approx(3.0 + 2.14)
+
+
+def test_a_run_is_measured_by_the_times_in_its_ledger(tmp_path: Path) -> None:
+    """Two generators, 10 s from the first task to the last result: 2 designs of 40 tokens, 4 plays
+    of 30. The learner trained 90 tokens in 3 s; a step without its own time says nothing."""
+
+    def task(number: int, kind: str, tokens: int) -> TaskTime:
+        return TaskTime(
+            task_id=f"t{number}", position=0, group_id="g", kind=kind, arm="",
+            generator=f"gen-{number % 2}", dispatched_unix_s=0.0,
+            started_unix_s=100.0 + number, finished_unix_s=105.0 + number, queue_s=0.0,
+            engine_s=1.0, num_tokens=tokens,
+        )  # fmt: skip
+
+    tasks = [task(n, "design", 40) for n in (0, 5)] + [task(n, "play", 30) for n in (1, 2, 3, 4)]
+    steps = [StepTime(ordinal=1, num_samples=1, num_tokens=90, taken_unix_s=1.0, busy_s=3.0),
+             StepTime(ordinal=2, num_samples=1, num_tokens=999, taken_unix_s=2.0)]  # fmt: skip
+    path = RunFolder(tmp_path).ledger
+    with Ledger.open(path, create=True, config_digest="c") as ledger, ledger.transaction():
+        ledger.put_step_times(steps[1:])
+    with pytest.raises(LedgerError, match="has no timed step yet; name a run that trained"):
+        measured(tmp_path)
+    with Ledger.open(path, create=False, config_digest="c") as ledger, ledger.transaction():
+        ledger.add_task_times(tasks)
+        ledger.put_step_times(steps)
+    found = measured(tmp_path)
+    assert found.generator_tokens_per_s == pytest.approx(200 / 10 / 2)
+    assert found.learner_tokens_per_s == pytest.approx(30.0)
+    assert (found.design_tokens, found.episode_tokens) == (40.0, 30.0)
+    # What is given goes before what was measured, and the source says so.
+    both = Rates(episode_tokens=7.0).over(found)
+    assert (both.episode_tokens, both.design_tokens) == (7.0, 40.0)
+    assert both.source == f"given, the rest measured in {tmp_path}"
+
+
+def test_the_age_follows_from_the_lengths_that_are_known() -> None:
+    """Little's law: what is in flight over what a step takes, in tokens of the given lengths."""
+    config = resolve(CONFIGS / "nano.toml")
+    assert plan("nano").staleness == bound_lines(config)
+    for designs, episodes in ((50.0, 10.0), (500.0, 10.0)):
+        rates = Rates(design_tokens=designs, episode_tokens=episodes)
+        load = load_of(
+            config,
+            design=LogNormal.of_mean(designs, SIGMA),
+            episode=LogNormal.of_mean(episodes, SIGMA),
+        )
+        for line, age in zip(plan("nano", rates=rates).staleness, role_ages(load), strict=True):
+            assert f"about {age:.1f} steps old by themselves" in line
+    sync = plan("nano", "async.staleness=0", rates=RATES).staleness
+    assert sync == ["staleness: both bounds are 0, the synchronous mode"]
+
+
+def test_prompts_that_leave_no_room_are_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    options = command.Options(sets=["model.max_context_tokens=82"])
+    code = command.plan(CONFIGS / "nano.toml", options, as_json=True, console=Console())
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["fits"]) == (1, False)
+    (line,) = told["problems"]
+    assert "raise model.max_context_tokens=82 or lower designer.max_new_tokens" in line
 
 
 def test_disk_grows_with_the_pace_and_checkpoints_do_not() -> None:
