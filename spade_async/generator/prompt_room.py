@@ -10,9 +10,8 @@ from spade_async.agent.prompt import TokenCodec, first_messages, next_messages
 from spade_async.config.schema import Config
 from spade_async.designer.compat import with_compat
 from spade_async.designer.skills import Skill, chosen_skills, domain_skills
-from spade_async.domain import ChatTurn, DesignRequest, Domain
-from spade_async.errors import ConfigError, GenerationError, PromptTooLong
-from spade_async.generator.design_prompt import fit
+from spade_async.domain import ChatTurn, DesignRequest, Domain, design_prompt
+from spade_async.errors import ConfigError, GenerationError
 from spade_async.generator.engines import Codecs
 from spade_async.types import Arm
 
@@ -47,21 +46,15 @@ def check_prompts(config: Config, domain: Domain, codecs: Codecs) -> None:
 
 
 def _check_design(config: Config, domain: Domain, codec: TokenCodec, skill: Skill) -> None:
-    """Refuse when the design has no room behind the prompt with any of the shortest documents."""
-    faults: list[PromptTooLong] = []
-    for document in _SHORTEST:
-        try:
-            fit(
-                codec,
-                domain,
-                _request(config, skill, document),
-                max_context_tokens=config.model.max_context_tokens,
-                max_new_tokens=config.designer.max_new_tokens,
-            )
-            return
-        except PromptTooLong as fault:
-            faults.append(fault)
-    raise faults[-1]
+    prompts = [design_prompt(domain, _request(config, skill, document)) for document in _SHORTEST]
+    tokens = min(len(codec.encode_prompt(prompt)) for prompt in prompts)
+    context, wanted = config.model.max_context_tokens, config.designer.max_new_tokens
+    if tokens + wanted > context:
+        raise ConfigError(
+            f"the designer's prompt has at least {tokens} tokens and leaves "
+            f"{max(0, context - tokens)} for designer.max_new_tokens={wanted}: raise "
+            f"model.max_context_tokens={context} or lower designer.max_new_tokens"
+        )
 
 
 def _request(config: Config, skill: Skill, document: str) -> DesignRequest:
