@@ -80,9 +80,7 @@ def test_a_prompt_that_fills_the_context_is_told_with_the_key(
 
 def test_the_games_prompt_does_not_fit_the_nano_context(folder: Path) -> None:
     sets = ['domain.hook="spade_async.designer.games"', "model.max_context_tokens=512"]
-    with pytest.raises(
-        ConfigError, match=r"prompt has at least \d+ tokens.*raise model"
-    ):
+    with pytest.raises(ConfigError, match=r"prompt has at least \d+ tokens.*raise model"):
         check_room_for_prompts(nano(*sets, 'designer.skills=["Optimization"]'), folder)
 
 
