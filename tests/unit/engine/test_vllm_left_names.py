@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from spade_async.engine.vllm import left_names
 from spade_async.engine.vllm.left_names import SHARED_MEMORY, sweep
+from spade_async.weights.living import start_of
 
 HOLDER = """
 import multiprocessing, sys, time
@@ -67,11 +69,19 @@ def holder(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[Path]]]
 
 def kill_whole_group(process: subprocess.Popen[str]) -> None:
     """Python's resource tracker, which would clean up, is in it."""
+    makers = [
+        int(line.split()[0])
+        for path in listed(process.pid)
+        for line in path.read_text().splitlines()
+    ]
+    assert makers
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    # The children are init's now; the write end of their output closes when the last is gone.
-    assert process.stdout is not None
-    process.stdout.read()
+    # The children are init's now.
+    deadline = time.monotonic() + 20
+    while any(start_of(maker) is not None for maker in makers):
+        assert time.monotonic() < deadline, "killed and alive"
+        time.sleep(0.01)
 
 
 def test_what_a_killed_engine_made_is_removed_and_what_others_made_stays(
