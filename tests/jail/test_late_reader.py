@@ -4,12 +4,19 @@ A host thread may lose the CPU between taking an answer out of the pipe and brin
 holding up each of its reads from outside.
 """
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+
+from spade_async.sandbox import SandboxPolicy, SyncPool
+from tests.support.family import Family
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -70,3 +77,27 @@ def test_an_answer_in_the_hands_of_a_late_thread_is_not_lost_when_its_worker_end
         f"leaves|again|crashed|{left}|12",
         f"leaves|crashed||{left}|12",
     ]
+
+
+CRASHES = """
+import ctypes
+class CrashEnv:
+    def reset(self, seed=None): return "on", {}
+    def step(self, action): ctypes.string_at(0)
+"""
+
+
+def test_a_worker_that_crashed_is_told_as_that_when_the_broker_is_late() -> None:
+    policy = SandboxPolicy(num_workers=1, spares=0, imports=("ctypes",))
+    with SyncPool(policy) as pool:
+        family = Family()
+        with pool.session(CRASHES, 1) as session:
+            assert session.reset().ok
+            os.kill(family.brokers[0], signal.SIGSTOP)
+            go_on = threading.Timer(1.5, os.kill, (family.brokers[0], signal.SIGCONT))
+            go_on.start()
+            began = time.monotonic()
+            reply = session.step("go")
+            go_on.join()
+    assert (reply.outcome.value, "SIGSEGV" in reply.detail) == ("crashed", True)
+    assert time.monotonic() - began > 1.0, "the broker was not late"

@@ -53,12 +53,12 @@ impl State {
         for (&id, worker) in &mut self.workers {
             let mut at = worker.closed_until;
             if at.is_some_and(|until| until <= now) {
-                if !worker.is_being_read() {
+                if !worker.is_being_read() && !worker.awaits_cause() {
                     over.push((id, worker.closed_reply()));
                     continue;
                 }
                 // What it wrote before it ended still counts; the thread that reads it is late, and
-                // tells when it has met the end.
+                // tells when it has met the end. Or the broker is, who knows how it ended.
                 worker.closed_until = Some(now + Duration::from_millis(50));
                 at = worker.closed_until;
             }

@@ -23,6 +23,8 @@ pub(super) struct Ends {
 const MOST_IDLE: Duration = Duration::from_millis(50);
 /// A worker with many threads that was idle for less is not suspected of anything.
 const IDLE: Duration = Duration::from_millis(5);
+/// Of 50 ms each: a broker that takes longer than all of them is dead or stopped.
+const MOST_LOOKS: u32 = 100;
 
 /// What a session has used so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,6 +60,8 @@ pub(super) struct Worker {
     pub(super) call: Option<Call>,
     /// Its pipe closed; the cause is awaited until then.
     pub(super) closed_until: Option<Instant>,
+    /// Looks at whether it had ended, while the cause was awaited.
+    looks: u32,
     /// How it ended, while what it wrote before is still being read.
     pub(super) exit: Option<(i32, bool)>,
     /// CPU nanoseconds at the last look, which ended the last call.
@@ -100,6 +104,7 @@ impl Worker {
             unsent: Vec::new(),
             call: None,
             closed_until: None,
+            looks: 0,
             exit: None,
             cpu_seen: None,
             looked: None,
@@ -197,6 +202,18 @@ impl Worker {
         let replies = &self.ends.replies;
         let meets_the_end = self.exit.is_some() && self.call.is_some() && pipe::is_ended(replies);
         meets_the_end || pipe::unread(replies) > 0
+    }
+
+    /// Whether it has ended and the broker, who collects it, has yet to say how.
+    pub(super) fn awaits_cause(&mut self) -> bool {
+        if self.exit.is_some() || self.root.is_some() || self.looks >= MOST_LOOKS {
+            return false;
+        }
+        let has_ended = self.pidfd.as_ref().is_some_and(|pidfd| {
+            io::poll_readable(&[pidfd.as_raw_fd()], Some(Duration::ZERO)).is_ok_and(|r| r == [true])
+        });
+        self.looks += 1;
+        has_ended
     }
 
     /// What its closed pipe means when nobody tells the cause.
