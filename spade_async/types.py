@@ -7,6 +7,7 @@ does not exist is ``None``, never 0.0. This module imports nothing of ours and n
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -184,6 +185,26 @@ class TokenTrace:
     def num_trained_tokens(self) -> int:
         """Number of tokens the loss sees."""
         return int(self.loss_mask.sum())
+
+
+def joined_experts(
+    parts: Sequence[tuple[NDArray[np.int16] | None, int]],
+) -> NDArray[np.int16] | None:
+    """Experts of several token sequences, one after the other; None when nothing is known of any.
+
+    Args:
+        parts: [tokens, routers, k] of each, or None, and its number of tokens.
+    """
+    known = [experts for experts, _ in parts if experts is not None]
+    if not known:
+        return None
+    shape = known[0].shape[1:]
+    return np.concatenate(
+        [
+            np.full((num_tokens, *shape), NO_EXPERT, np.int16) if experts is None else experts
+            for experts, num_tokens in parts
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from spade_async.engine.protocol import Generation
 from spade_async.engine.routes import Routes
-from spade_async.types import NO_EXPERT, NO_VERSION, TokenTrace
+from spade_async.types import NO_VERSION, TokenTrace, joined_experts
 
 
 class TraceBuilder:
@@ -80,13 +80,6 @@ class TraceBuilder:
     def _experts(self, end: int) -> NDArray[np.int16] | None:
         """Experts of the first `end` tokens of all sequences together."""
         lengths = [len(ids) for ids in (*self._before, self.ids)]
-        parts = [r.array(n) for r, n in zip(self._routes, lengths, strict=True)]
-        known = [part for part in parts if part is not None]
-        if not known:
-            return None
-        shape = known[0].shape[1:]
-        filled = [
-            np.full((n, *shape), NO_EXPERT, np.int16) if part is None else part
-            for part, n in zip(parts, lengths, strict=True)
-        ]
-        return np.concatenate(filled)[:end]
+        pairs = zip(self._routes, lengths, strict=True)
+        found = joined_experts([(routes.array(n), n) for routes, n in pairs])
+        return None if found is None else found[:end]

@@ -74,6 +74,7 @@ class Turns:
                 self.is_asleep = False
                 await engine.wake()
                 self.slept_s += time.monotonic() - began
+                log.debug("the engine is awake again; it slept %.3f s in all", self.slept_s)
 
     async def _enter(self) -> None:
         # A lock of the kernel wakes no event loop.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spade_async.transport.messages import TrainingBatch, no_experts
-from spade_async.types import NO_EXPERT, Role, TokenTrace
+from spade_async.types import Role, TokenTrace, joined_experts
 
 NO_GROUP = -1
 """On the wire: the sample's group is not known."""
@@ -120,20 +120,11 @@ def pack(samples: Sequence[TrainSample], *, finite: bool = True) -> dict[str, An
 def _experts(samples: Sequence[TrainSample]) -> NDArray[np.int16]:
     """[tokens of all samples, routers, k]; nothing when no engine said anything."""
     shapes = {s.trace.experts.shape[1:]: s for s in samples if s.trace.experts is not None}
-    if not shapes:
-        return no_experts()
     if len(shapes) > 1:
         named = " and ".join(f"{s.sample_id!r} {shape}" for shape, s in shapes.items())
         raise ValueError(f"experts of (routers, k) differ within a batch: {named}")
-    shape = next(iter(shapes))
-    return np.concatenate(
-        [
-            np.full((len(s.trace.token_ids), *shape), NO_EXPERT, np.int16)
-            if s.trace.experts is None
-            else s.trace.experts
-            for s in samples
-        ]
-    )
+    found = joined_experts([(s.trace.experts, len(s.trace.token_ids)) for s in samples])
+    return no_experts() if found is None else found
 
 
 def unpack(batch: TrainingBatch, *, needs_logprobs: bool = True) -> list[TrainSample]:

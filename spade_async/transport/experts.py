@@ -11,6 +11,9 @@ from spade_async.transport.messages import no_experts
 
 log = logging.getLogger(__name__)
 
+_TOLD: set[int] = set()
+"""Rooms that this process has called too small."""
+
 
 def sent_experts(
     experts: NDArray[np.int16] | None, max_message_bytes: int, whose: str
@@ -25,7 +28,11 @@ def sent_experts(
     if experts is None or not experts.size:
         return no_experts()
     if experts.nbytes > max_message_bytes // 2:
-        log.warning(
+        # Once: every sample after it would say the same.
+        level = logging.DEBUG if max_message_bytes in _TOLD else logging.WARNING
+        _TOLD.add(max_message_bytes)
+        log.log(
+            level,
             "%s: its chosen experts take %d bytes, more than half of link.max_message_bytes=%d, "
             "and are left out: the learner's routers choose. Raise it to replay them",
             whose, experts.nbytes, max_message_bytes,

@@ -250,9 +250,9 @@ class BuiltinEngine:
     async def sleep(self) -> None:
         """See `Engine.sleep`; its weights are in the host's memory and stay there."""
         await self._loading.acquire()
+        self._check_alive()
         nap = Nap()
         self._nap = nap, asyncio.ensure_future(self._submit(_Call(nap)))
-        self._check_alive()
         await asyncio.wait([nap.begun, self._nap[1]], return_when=asyncio.FIRST_COMPLETED)
 
     async def wake(self) -> None:
@@ -260,8 +260,8 @@ class BuiltinEngine:
         assert self._nap is not None, "it does not sleep"
         nap, ended = self._nap
         self._nap = None
-        self._loading.release()
         nap.end()
+        self._loading.release()
         await ended
 
     def stats(self) -> dict[str, float]:

@@ -238,14 +238,15 @@ class VllmEngine:
             self._note_death(core)
 
     async def wake(self) -> None:
-        """See `Engine.wake`; one that died asleep is started again now."""
+        """See `Engine.wake`; one that died asleep is started again now. Then swaps go on."""
         self._awake.set()
-        self._loading.release()
         core = await self._living()
         try:
             await core.wake()
         except CoreDied:
             self._note_death(core)
+        finally:  # a swap has the core paused, and this would have undone it
+            self._loading.release()
 
     async def close(self) -> None:
         """See `Engine.close`. Harmless when repeated."""
